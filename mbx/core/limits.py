@@ -1,0 +1,63 @@
+"""Every limit of mbx, once. Units are in the names; each has tests at -1, 0 and +1."""
+
+from typing import Final
+
+# Names (two labels of the grammar in names.py: an identity or a host).
+NAME_MIN_CHARS: Final = 2
+NAME_MAX_CHARS: Final = 40
+
+# Text fields, in code points.
+SUBJECT_MAX_CHARS: Final = 200
+DESCRIPTION_MAX_CHARS: Final = 200
+NOTE_MAX_CHARS: Final = 500
+DID_KEPT_CHARS: Final = 200
+TOPIC_MAX_CHARS: Final = 200
+REF_MAX_CHARS: Final = 2_048
+PROJECT_MAX_CHARS: Final = 4_096
+IDEMPOTENCY_KEY_MAX_CHARS: Final = 128
+SESSION_ID_MAX_CHARS: Final = 128
+CLI_NAME_MAX_CHARS: Final = 40
+
+# Counts.
+ADDRESSES_MAX: Final = 20
+RECIPIENTS_MAX: Final = 1_000
+REFS_MAX: Final = 20
+IDS_MAX: Final = 200
+LIST_DEFAULT_ROWS: Final = 20
+LIST_MAX_ROWS: Final = 200
+ID_CHARS: Final = 26
+ID_PREFIX_MIN_CHARS: Final = 6
+SUGGESTIONS_MAX: Final = 3
+
+# Bytes.
+BODY_MAX_BYTES: Final = 262_144
+REQUEST_LINE_MAX_BYTES: Final = 2 * 1024 * 1024
+"""A body of 262,144 control characters grows sixfold as JSON escapes: 1,572,864 bytes and the envelope."""
+ANSWER_MAX_BYTES: Final = 1024 * 1024
+RECORD_MAX_BYTES: Final = 2 * 1024 * 1024
+
+# Canonical JSON (RFC 8785 narrowed).
+JSON_DEPTH_MAX: Final = 8
+JSON_KEYS_MAX: Final = 64
+JSON_ELEMENTS_MAX: Final = 1_024
+JSON_DIGITS_MAX: Final = 16
+INTEGER_MAX: Final = 2**53 - 1
+
+# Leases.
+LEASE_TIMEOUT_MS: Final = 30 * 60 * 1000
+"""Silence of a holder about whom nothing can be proved, before its identity may be claimed."""
+LEASE_RENEW_MS: Final = LEASE_TIMEOUT_MS // 2
+"""The signed lease record is signed again at most this often."""
+
+# Daemon.
+GROUP_MAX_UNITS: Final = 64
+CONNECTIONS_MAX: Final = 512
+REQUESTS_IN_FLIGHT_MAX: Final = 64
+"""Of one connection; beyond it the daemon stops reading from that connection until answers left."""
+WAITING_MAX_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of unanswered requests and partial lines of all connections, before reading is paused."""
+STOP_DEADLINE_MS: Final = 5_000
+LOG_FILE_MAX_BYTES: Final = 1024 * 1024
+LOG_FILES_KEPT: Final = 2
+SOCKET_PATH_MAX_BYTES: Final = 107
+"""sizeof(sun_path) - 1 on Linux (unix(7))."""
