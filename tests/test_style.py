@@ -1,0 +1,293 @@
+"""How our files are written: sizes, names, documentation, and the manners of tests.
+
+Each rule stands in `RULES` beside samples that it must refuse and samples that it must let pass.
+"""
+
+import ast
+import re
+
+import pytest
+
+from mbx.core import limits
+from tests.support.rules import (
+    MBX,
+    ROOT,
+    SCRIPTS,
+    TESTS,
+    Findings,
+    Module,
+    Rule,
+    dotted,
+    false_alarms,
+    findings,
+    missed,
+    name_of,
+)
+
+FUNCTION_MAX_LINES = 80
+FUNCTION_USUAL_LINES = 40
+FUNCTION_USUAL_PERCENT = 90
+FILE_MAX_LINES = 600
+
+FORBIDDEN_NAMES = re.compile(r"(^|_)(utils?|helpers?|managers?|misc|common)(_|$)")
+
+# Modules that are tested under another name: module -> the test file that covers it. A test file
+# which imports the module, or stands at the mirrored path, needs no row.
+COVERED_BY: dict[str, str] = {}
+
+
+# --- size, names, documentation ------------------------------------------------------------------
+
+
+def span(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+def no_function_is_too_long(module: Module) -> Findings:
+    for function in module.functions:
+        if span(function) > FUNCTION_MAX_LINES:
+            yield f"line {function.lineno}: {function.name} has {span(function)} lines"
+
+
+def no_file_is_too_long(module: Module) -> Findings:
+    lines = module.source.count("\n")
+    if lines > FILE_MAX_LINES:
+        yield f"{lines} lines"
+
+
+def modules_are_named_by_nouns(module: Module) -> Findings:
+    for part in module.name.split("."):
+        if FORBIDDEN_NAMES.search(part):
+            yield f"{part} says nothing about what is in it"
+
+
+def undocumented(owner: ast.Module | ast.ClassDef, prefix: str) -> Findings:
+    for node in owner.body:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        overload = any(dotted(mark).endswith("overload") for mark in node.decorator_list)
+        setter = any(dotted(mark).endswith(".setter") for mark in node.decorator_list)
+        if node.name.startswith("_") or overload or setter:
+            continue
+        if not ast.get_docstring(node):
+            yield f"line {node.lineno}: {prefix}{node.name} has no docstring"
+        if isinstance(node, ast.ClassDef):
+            yield from undocumented(node, f"{prefix}{node.name}.")
+
+
+def everything_public_is_documented(module: Module) -> Findings:
+    if not ast.get_docstring(module.tree):
+        yield "the module has no docstring"
+    yield from undocumented(module.tree, "")
+
+
+def constant_names(node: ast.stmt) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+    named = [target.id for target in targets if isinstance(target, ast.Name)]
+    return [name for name in named if not name.startswith("_") and name != "TYPE_CHECKING"]
+
+
+def constants_are_documented(module: Module) -> Findings:
+    """By a string below, by a comment in the line, or by one at the head of its paragraph."""
+    lines = [line.strip() for line in module.source.splitlines()]
+    commented = {line for line, _ in module.comments}
+    body = module.tree.body
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or not constant_names(node):
+            continue
+        if isinstance(following, ast.Expr) and following.value in module.docstrings:
+            continue
+        first = node.lineno
+        while first > 1 and lines[first - 2]:
+            first -= 1
+        if not commented & set(range(first, (node.end_lineno or node.lineno) + 1)):
+            yield f"line {node.lineno}: {constant_names(node)} has no comment and no docstring"
+
+
+def ignores_name_what_they_ignore(module: Module) -> Findings:
+    for line, comment in module.comments:
+        if re.search(r"#\s*type:\s*ignore(?!\[)", comment) or re.search(
+            r"#\s*noqa(?!:)", comment, re.IGNORECASE
+        ):
+            yield f"line {line}: {comment}"
+
+
+# --- tests ---------------------------------------------------------------------------------------
+
+
+def no_test_sleeps(module: Module) -> Findings:
+    for node in module.nodes:
+        if not isinstance(node, ast.Call) or not dotted(node.func).endswith("sleep"):
+            continue
+        name = dotted(node.func)
+        yields = len(node.args) == 1 and ast.unparse(node.args[0]) == "0"
+        if name == "time.sleep" or (name in {"asyncio.sleep", "sleep"} and not yields):
+            yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+def no_test_mocks(module: Module) -> Findings:
+    for line, target in module.imports:
+        if target.startswith(("unittest.mock", "mock.", "pytest_mock")):
+            yield f"line {line}: {target}"
+
+
+def each_test_name_is_a_sentence(module: Module) -> Findings:
+    for function in module.functions:
+        words = function.name.split("_")
+        if words[0] == "test" and len(words) < 4:
+            yield f"line {function.lineno}: {function.name}"
+
+
+# --- the rules, and the proof that each bites ----------------------------------------------------
+
+
+def long_function(lines: int) -> str:
+    return "def f():\n" + "    pass\n" * (lines - 1)
+
+
+RULES = [
+    Rule(
+        no_function_is_too_long,
+        [*MBX, *TESTS, *SCRIPTS],
+        bad=[("mbx.core.x", long_function(81)), ("mbx.core.x", "async " + long_function(81))],
+        good=[("mbx.core.x", long_function(80))],
+    ),
+    Rule(
+        no_file_is_too_long,
+        [*MBX, *TESTS, *SCRIPTS],
+        bad=[("mbx.core.x", "x = 1\n" * 601)],
+        good=[("mbx.core.x", "x = 1\n" * 600)],
+    ),
+    Rule(
+        modules_are_named_by_nouns,
+        [*MBX, *TESTS],
+        bad=[("mbx.core.utils", ""), ("mbx.store.mail_helpers", ""), ("mbx.lease_manager", "")],
+        good=[("mbx.core.lease", "")],
+    ),
+    Rule(
+        everything_public_is_documented,
+        MBX,
+        bad=[
+            ("mbx.core.x", "import re"),
+            ("mbx.core.x", "'''Doc.'''\ndef f(): pass"),
+            ("mbx.core.x", "'''Doc.'''\nclass C:\n    '''Doc.'''\n    def m(self): pass"),
+        ],
+        good=[("mbx.core.x", "'''Doc.'''\ndef _f(): pass\nclass C:\n    '''Doc.'''")],
+    ),
+    Rule(
+        constants_are_documented,
+        MBX,
+        bad=[("mbx.core.x", "# Other.\n\nMAX = 1"), ("mbx.core.x", "MAX: int = 1")],
+        good=[
+            ("mbx.core.x", "# Bytes.\nMAX = 1\nMIN = 0\n"),
+            ("mbx.core.x", "MAX = 1\n'''Bytes.'''\n\nMIN = 0  # bytes\n\n_own = 3"),
+        ],
+    ),
+    Rule(
+        ignores_name_what_they_ignore,
+        [*MBX, *TESTS, *SCRIPTS],
+        bad=[("mbx.core.x", "x = 1  # type: ignore"), ("mbx.core.x", "x = 1  # noqa")],
+        good=[("mbx.core.x", "x = 1  # type: ignore[misc]\ny = '# type: ignore'  # noqa: S101")],
+    ),
+    Rule(
+        no_test_sleeps,
+        TESTS,
+        bad=[
+            ("tests.test_x", "import time\ntime.sleep(0)"),
+            ("tests.test_x", "async def f():\n    await asyncio.sleep(0.1)"),
+        ],
+        good=[("tests.test_x", "async def f():\n    await asyncio.sleep(0)")],
+    ),
+    Rule(
+        no_test_mocks,
+        TESTS,
+        bad=[("tests.test_x", "from unittest import mock"), ("tests.test_x", "import mock.x")],
+        good=[("tests.test_x", "import unittest")],
+    ),
+    Rule(
+        each_test_name_is_a_sentence,
+        TESTS,
+        bad=[("tests.test_x", "def test_send(): pass"), ("tests.test_x", "def test_a_b(): pass")],
+        good=[("tests.test_x", "def test_a_send_survives(): pass\ndef testing(): pass")],
+    ),
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name_of)
+def test_every_module_keeps_the_rule(rule: Rule) -> None:
+    assert findings(rule) == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name_of)
+def test_the_rule_refuses_each_of_its_bad_samples(rule: Rule) -> None:
+    assert rule.bad
+    assert missed(rule) == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name_of)
+def test_the_rule_lets_its_good_samples_pass(rule: Rule) -> None:
+    assert false_alarms(rule) == []
+
+
+def test_each_limit_names_its_unit_or_is_a_count() -> None:
+    units = ("_BYTES", "_CHARS", "_MS", "_ROWS", "_S")
+    counts = ("_MAX", "_UNITS", "_KEPT")
+    numbers = [name for name, value in vars(limits).items() if isinstance(value, int)]
+    assert [name for name in numbers if not name.endswith(units + counts)] == []
+
+
+def share_of_usual_functions(modules: list[Module]) -> float:
+    """Per cent of the functions that have fewer than 40 lines; 100 when there are none."""
+    spans = [span(function) for module in modules for function in module.functions]
+    usual = sum(lines < FUNCTION_USUAL_LINES for lines in spans)
+    return 100 * usual / len(spans) if spans else 100
+
+
+def test_nine_functions_in_ten_are_under_forty_lines() -> None:
+    assert share_of_usual_functions(MBX) >= FUNCTION_USUAL_PERCENT
+
+
+def test_the_share_of_short_functions_counts_long_ones() -> None:
+    short, long = Module("mbx.a", long_function(39)), Module("mbx.b", long_function(40))
+    assert share_of_usual_functions([short] * 9 + [long]) == 90
+    assert share_of_usual_functions([short] * 8 + [long] * 2) < FUNCTION_USUAL_PERCENT
+
+
+def untested(modules: list[Module], tests: dict[str, list[str]]) -> list[str]:
+    """The modules that no test imports and no test file mirrors.
+
+    `tests` maps the path of each test file below tests/ to the dotted names that it imports.
+    """
+    imported = {name for names in tests.values() for name in names}
+    missing = []
+    for module in modules:
+        *folders, last = module.name.split(".")[1:] or [""]
+        mirrors = {"/".join([*part, f"test_{last}.py"]) for part in (folders, folders[:1])}
+        named = any(one == module.name or one.startswith(module.name + ".") for one in imported)
+        if not (named or mirrors & set(tests) or COVERED_BY.get(module.name) in tests):
+            missing.append(module.name)
+    return missing
+
+
+def test_every_module_has_a_test_that_names_it() -> None:
+    tests = {
+        module.name.removeprefix("tests.").replace(".", "/") + ".py": [
+            target for _, target in module.imports
+        ]
+        for module in TESTS
+        if module.name.split(".")[-1].startswith("test_")
+    }
+    packages = {path.parent for path in (ROOT / "mbx").rglob("__init__.py")}
+    names = {".".join(path.relative_to(ROOT).parts) for path in packages}
+    code = [one for one in MBX if one.name not in names and not one.name.endswith("__main__")]
+    assert untested(code, tests) == []
+    assert [path for path in COVERED_BY.values() if path not in tests] == []
+
+
+def test_a_module_without_a_test_is_found() -> None:
+    lease, send = Module("mbx.core.lease", ""), Module("mbx.cli.commands.send", "")
+    assert untested([lease], {}) == ["mbx.core.lease"]
+    assert untested([lease], {"core/test_record.py": ["mbx.core.record.sign"]}) != []
+    assert untested([lease], {"core/test_x.py": ["mbx.core.lease"]}) == []
+    assert untested([lease], {"core/test_lease.py": []}) == []
+    assert untested([send], {"cli/test_send.py": []}) == []
