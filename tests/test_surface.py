@@ -1,7 +1,6 @@
 """What users of the command meet first: its weight, its help, its exit codes."""
 
 import ast
-import importlib
 import json
 import os
 import socket
@@ -16,10 +15,8 @@ from typing import Any
 import pytest
 
 from mbx.core.errors import EXIT_STATUS
-from tests.support.rules import MBX, ROOT, dotted
-
-COMMAND_EXISTS = (ROOT / "mbx" / "__main__.py").exists() and (ROOT / "mbx/cli/main.py").exists()
-needs_command = pytest.mark.skipif(not COMMAND_EXISTS, reason="the mbx command is not there yet")
+from tests.support.commandline import all_commands, needs_command
+from tests.support.rules import MBX, dotted
 
 # Each of these costs a light command more than all that it needs (DESIGN 3.2, SPEED).
 HEAVY = set(
@@ -190,27 +187,6 @@ def test_the_scale_shows_what_a_command_loads(home: Path) -> None:
         timeout=15,
     )
     assert {"sqlite3", "pathlib"} <= set(report.read_text().split())
-
-
-def commands(group: Any, context: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """(full name, command, context) of each command that is not a group, lazy ones loaded."""
-    click = importlib.import_module("click")
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None, f"{path} {name} is listed but cannot be loaded"
-        inner = click.Context(command, info_name=name, parent=context)
-        if isinstance(command, click.Group):
-            yield from commands(command, inner, f"{path} {name}")
-        else:
-            yield f"{path} {name}", command, inner
-
-
-def all_commands() -> list[tuple[str, Any, Any]]:
-    click = importlib.import_module("click")
-    module = importlib.import_module("mbx.cli.main")
-    groups = [value for value in vars(module).values() if isinstance(value, click.Group)]
-    assert len(groups) == 1, "mbx.cli.main has one group, the root"
-    return list(commands(groups[0], click.Context(groups[0], info_name="mbx"), "mbx"))
 
 
 @needs_command

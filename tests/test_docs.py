@@ -1,0 +1,230 @@
+"""Documents that cannot rot: links lead somewhere, commands exist, generated pages are current."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+import mbx
+from tests.support.commandline import all_commands, needs_command, options_of
+from tests.support.rules import ROOT
+
+FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+# Hosts of package registries, and folders in which builds and people keep checkouts: neither says
+# anything to a reader elsewhere. Written so that this file does not hold what it looks for.
+REGISTRIES = [
+    r"pypi\.(org|python\.org)",
+    r"pythonhosted\.org",
+    r"registry\.(npmjs\.org|yarnpkg\.com)",
+    r"(deb|ftp|security)\.debian\.org",
+    r"(archive|ports)\.ubuntu\.com",
+    r"(static|index)\.crates\.io",
+    r"proxy\.golang\.org",
+]
+MACHINE_PATH = re.compile(r"(?<![\w./~-])/(root|work|workspace|builds|Users)/\w")
+UNFINISHED = re.compile(r"\b(T[O]DO|FI[X]ME|X[X]X)\b")
+
+DECISION_PARTS = ["Status", "Why", "Decision", "Refused", "What follows"]
+
+
+def committed() -> list[Path]:
+    """Our own files: those that git knows, or all outside hidden folders where there is no git."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False, timeout=15
+    )
+    if listing.returncode == 0 and listing.stdout:
+        paths = [ROOT / name for name in listing.stdout.decode().split("\0") if name]
+    else:
+        skipped = re.compile(r"/(\.(?!ci/)[^/]+|build|dist|__pycache__)/")
+        paths = [path for path in ROOT.rglob("*") if not skipped.search(f"{path}/")]
+    vectors = ROOT / "tests" / "vectors"  # others' files, kept as they are
+    return [path for path in paths if path.is_file() and vectors not in path.parents]
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """(path, text) of each committed file that is text."""
+    for path in committed():
+        raw = path.read_bytes()
+        if b"\0" not in raw:
+            yield str(path.relative_to(ROOT)), raw.decode("utf-8")
+
+
+def documents() -> list[Path]:
+    """What readers rely on: decisions tell history and may name what is gone."""
+    pages = [path for path in committed() if path.suffix == ".md"]
+    return [path for path in pages if path.parent.name != "decisions"]
+
+
+def places(pattern: re.Pattern[str], files: Iterable[tuple[str, str]]) -> list[str]:
+    return [
+        f"{path}:{number}: {line.strip()[:80]}"
+        for path, text in files
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_file_names_a_package_registry() -> None:
+    assert places(re.compile("|".join(REGISTRIES)), texts()) == []
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    here = [re.escape(str(path)) for path in (ROOT, Path.home()) if len(path.parts) > 2]
+    pattern = re.compile("|".join([MACHINE_PATH.pattern, *(f"{path}/" for path in here)]))
+    assert places(pattern, texts()) == []
+
+
+def test_no_file_holds_a_note_to_finish_it() -> None:
+    assert places(UNFINISHED, texts()) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        (re.compile("|".join(REGISTRIES)), "see https://" + "pypi" + ".org/project/mbx"),
+        (MACHINE_PATH, "cd " + "/wor" + "k/main"),
+        (UNFINISHED, "# TO" + "DO: later"),
+    ],
+    ids=["registry", "path", "note"],
+)
+def test_the_scan_finds_what_it_looks_for(pattern: re.Pattern[str], line: str) -> None:
+    assert places(pattern, [("x", f"fine\n{line}\n")]) == [f"x:2: {line}"]
+
+
+def test_every_relative_link_leads_to_a_file() -> None:
+    pages = [path for path in committed() if path.suffix == ".md"]
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in pages
+        for target in LINK.findall(page.read_text(encoding="utf-8"))
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert broken == []
+
+
+# --- the commands that documents tell readers to type ---------------------------------------------
+
+
+def commands_in(text: str) -> Iterator[list[str]]:
+    """The words of each `mbx …` or `scripts/…` command in fenced blocks and inline code."""
+    blocks = FENCE.findall(text)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    spans = INLINE.findall(FENCE.sub("", text))
+    for line in [*lines, *spans]:
+        command = line.strip().removeprefix("$ ")
+        if command.startswith(("mbx ", "scripts/")):
+            try:
+                words = shlex.split(command, comments=True)
+            except ValueError:  # a quotation that goes on in the next line
+                words = command.split()
+            ends = [at for at, word in enumerate(words) if word in {"|", "||", "&&", ";", ">", "&"}]
+            yield words[: min(ends, default=len(words))]
+
+
+def problem(words: list[str], known: dict[str, set[str]]) -> str | None:
+    """What is wrong with a documented command, `known` mapping each command to its options."""
+    if words[0].startswith("scripts/"):
+        return None if (ROOT / words[0]).exists() else f"{words[0]} does not exist"
+    said = words[: words.index("--")] if "--" in words else words
+    names = [" ".join(said[:length]) for length in range(1, len(said) + 1)]
+    name = next((one for one in reversed(names) if one in known), "mbx")
+    rest = said[len(name.split()) :]
+    if name == "mbx" and rest and re.fullmatch(r"[a-z][a-z-]*", rest[0]):
+        whole_group = any(one.startswith(" ".join(said) + " ") for one in known)
+        return None if whole_group else f"no command {' '.join(said)!r}"
+    spelt = [word.split("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
+    wrong = [option for option in spelt if name != "mbx" and option not in known[name]]
+    return f"{name} has no option {wrong}" if wrong else None
+
+
+@needs_command
+def test_every_command_in_the_documents_exists() -> None:
+    known = {name: options_of(command) for name, command, _ in all_commands()}
+    found = [
+        f"{page.relative_to(ROOT)}: {wrong}"
+        for page in documents()
+        for words in commands_in(page.read_text(encoding="utf-8"))
+        if (wrong := problem(words, known))
+    ]
+    assert found == []
+
+
+def test_every_script_in_the_documents_exists() -> None:
+    found = [
+        f"{page.relative_to(ROOT)}: {wrong}"
+        for page in documents()
+        for words in commands_in(page.read_text(encoding="utf-8"))
+        if words[0].startswith("scripts/") and (wrong := problem(words, {}))
+    ]
+    assert found == []
+
+
+def test_a_documented_command_that_does_not_exist_is_found() -> None:
+    known = {"mbx send": {"--to", "-m", "--help"}, "mbx identity list": {"--json"}}
+    page = (
+        "Use `mbx frobnicate` or `mbx identity`.\n\n"
+        "```console\n$ mbx send --to ana \\\n    --colour red | cat --number\n"
+        "$ mbx send --to ana -m 'hi'\n$ scripts/nothing\n$ ls\n```\n"
+    )
+    found = [problem(words, known) for words in commands_in(page)]
+    assert found == [
+        "mbx send has no option ['--colour']",
+        None,
+        "scripts/nothing does not exist",
+        "no command 'mbx frobnicate'",
+        None,
+    ]
+
+
+# --- generated pages, decisions, changes ----------------------------------------------------------
+
+
+def test_generated_documents_equal_what_the_code_says_now() -> None:
+    generator = ROOT / "scripts" / "gen-docs"
+    if not generator.exists():
+        assert not (ROOT / "docs" / "protocol-local.md").exists(), "it is generated, never written"
+        return
+    done = subprocess.run(
+        [sys.executable, str(generator), "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=15,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def decisions() -> list[Path]:
+    return sorted((ROOT / "docs" / "decisions").glob("*.md"))
+
+
+def test_decisions_are_numbered_without_gaps() -> None:
+    numbers = [int(path.name[:4]) for path in decisions()]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize("path", decisions(), ids=lambda path: path.stem)
+def test_a_decision_says_why_and_what_was_refused(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(f"# {int(path.name[:4])}. ")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == DECISION_PARTS
+
+
+def test_the_changelog_has_a_section_for_the_next_or_this_version() -> None:
+    heads = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert heads
+    assert heads[0] in {"Unreleased", mbx.__version__}
+
+
+def test_the_licence_is_the_whole_apache_text() -> None:
+    text = (ROOT / "LICENSE").read_text()
+    assert "Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text
