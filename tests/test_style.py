@@ -87,21 +87,35 @@ def constant_names(node: ast.stmt) -> list[str]:
     return [name for name in named if not name.startswith("_") and name != "TYPE_CHECKING"]
 
 
+def speaks_for_itself(value: ast.expr | None) -> bool:
+    """A word, a closed list of words as a type, a type variable: name and value say it all."""
+    if isinstance(value, ast.Call):
+        return dotted(value.func) in {"TypeVar", "ParamSpec"}
+    if isinstance(value, ast.Subscript):
+        return dotted(value.value) == "Literal"
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def paragraph(lines: list[str], first: int, last: int) -> range:
+    """The numbers of the lines around lines `first` to `last` up to an empty line on both sides."""
+    while first > 1 and lines[first - 2]:
+        first -= 1
+    while last < len(lines) and lines[last]:
+        last += 1
+    return range(first, last + 1)
+
+
 def constants_are_documented(module: Module) -> Findings:
-    """By a string below, by a comment in the line, or by one at the head of its paragraph."""
+    """By a string below or a comment, once in a paragraph: numbers and tables have a source."""
     lines = [line.strip() for line in module.source.splitlines()]
-    commented = {line for line, _ in module.comments}
-    body = module.tree.body
-    for node, following in zip(body, [*body[1:], None], strict=True):
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or not constant_names(node):
+    notes = {line for line, _ in module.comments}
+    notes |= {getattr(text, "lineno", 0) for text in module.docstrings}
+    for node in module.tree.body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or speaks_for_itself(node.value):
             continue
-        if isinstance(following, ast.Expr) and following.value in module.docstrings:
-            continue
-        first = node.lineno
-        while first > 1 and lines[first - 2]:
-            first -= 1
-        if not commented & set(range(first, (node.end_lineno or node.lineno) + 1)):
-            yield f"line {node.lineno}: {constant_names(node)} has no comment and no docstring"
+        names = constant_names(node)
+        if names and not notes & set(paragraph(lines, node.lineno, node.end_lineno or 0)):
+            yield f"line {node.lineno}: {names} has no comment and no docstring"
 
 
 def ignores_name_what_they_ignore(module: Module) -> Findings:
@@ -181,6 +195,7 @@ RULES = [
         good=[
             ("mbx.core.x", "# Bytes.\nMAX = 1\nMIN = 0\n"),
             ("mbx.core.x", "MAX = 1\n'''Bytes.'''\n\nMIN = 0  # bytes\n\n_own = 3"),
+            ("mbx.core.x", "WORD = 'word'\nKind = Literal['a', 'b']\nT = TypeVar('T')"),
         ],
     ),
     Rule(
