@@ -1,0 +1,1 @@
+"""One module per command or family of commands; only that of the invoked one is imported."""

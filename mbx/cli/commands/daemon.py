@@ -1,0 +1,137 @@
+"""`mbx daemon …`: status, start, stop, restart, run."""
+
+import click
+
+from mbx.cli.command import command
+from mbx.cli.output import cell
+from mbx.cli.session import Session
+from mbx.core.errors import MbxError
+from mbx.core.limits import STOP_DEADLINE_MS
+from mbx.wire import JsonObject
+
+STOP_S = STOP_DEADLINE_MS / 1000 + 1
+"""How long the end of a stopping daemon is waited for; it stops within `STOP_DEADLINE_MS`."""
+
+STATUS_FIELDS = ("running", "pid", "version", "home", "socket", "uptime_s", "state_hash")
+"""The fields of the status object (CONTRACT 5), all of them there whether a daemon runs or not."""
+
+
+@command(
+    "status",
+    "Say whether the daemon runs; never starts it.",
+    examples="""
+    mbx daemon status
+    mbx daemon status --hash --json
+    """,
+)
+@click.option("--hash", "with_hash", is_flag=True, help="With a digest of the whole state.")
+def status(session: Session, with_hash: bool) -> None:
+    """Say whether the daemon runs, and which one it is."""
+    _show_status(session, _status(session, hash=with_hash or None) or {"running": False})
+
+
+@command(
+    "start",
+    "Start the daemon in the background.",
+    examples="""
+    mbx daemon start
+    """,
+)
+def start(session: Session) -> None:
+    """Start the daemon unless it runs. Most commands do that by themselves."""
+    _show_status(session, session.client().call("daemon.status", {}, changes=False))
+
+
+@command(
+    "stop",
+    "Stop the daemon; nothing accepted is lost.",
+    examples="""
+    mbx daemon stop
+    """,
+)
+def stop(session: Session) -> None:
+    """Stop the daemon and wait until it has ended. Held identities stay held."""
+    was_running = _stop(session)
+    if session.output.as_json:
+        session.output.document({"running": False, "stopped": was_running})
+    else:
+        session.output.text("stopped" if was_running else "no daemon was running")
+
+
+@command(
+    "restart",
+    "Stop the daemon and start it again.",
+    examples="""
+    mbx daemon restart
+    """,
+)
+def restart(session: Session) -> None:
+    """Stop the daemon if it runs, then start the installed version."""
+    _stop(session)
+    _show_status(session, session.client().call("daemon.status", {}, changes=False))
+
+
+@command(
+    "run",
+    "Run the daemon in the foreground.",
+    examples="""
+    mbx daemon run
+    """,
+)
+def run(session: Session) -> int:
+    """Run the daemon in the foreground until it is told to stop, for service managers."""
+    import os
+
+    from mbx.launch import daemon_argv, daemon_environ
+
+    argv = daemon_argv("--foreground")
+    os.execve(argv[0], argv, daemon_environ(session.paths, session.environ))  # noqa: S606
+
+
+def _status(session: Session, **params: object) -> JsonObject | None:
+    """What the running daemon says of itself; None when none runs."""
+    from mbx.client import NoDaemon
+
+    given = {name: value for name, value in params.items() if value is not None}
+    try:
+        return session.client(starting=False).call("daemon.status", given, changes=False)
+    except NoDaemon:
+        return None
+
+
+def _stop(session: Session) -> bool:
+    """Stop the daemon; False when none ran. Raises MbxError when it does not end."""
+    from mbx.client import NoDaemon
+    from mbx.launch import ProcessEnd
+
+    said = _status(session)
+    if said is None:
+        return False
+    pid = int(said["pid"])
+    end = ProcessEnd(pid)
+    try:
+        session.client(starting=False).call("daemon.stop", {}, changes=False)
+    except NoDaemon:  # it ended before its answer reached us
+        pass
+    if not end.wait(STOP_S, session.clock):
+        raise MbxError(
+            "daemon-unreachable",
+            f"the daemon (process {pid}) was told to stop and still runs",
+            f"kill -9 {pid}",
+        )
+    return True
+
+
+def _show_status(session: Session, said: JsonObject) -> None:
+    whole = {field: said.get(field) for field in STATUS_FIELDS} | said
+    if session.output.as_json:
+        session.output.document(whole)
+        return
+    if not whole["running"]:
+        session.output.text("no daemon is running", "next: mbx daemon start")
+        return
+    lines = [f"running  process {cell(whole['pid'])}, mbx {cell(whole['version'])}"]
+    for field in ("home", "socket", "uptime_s", "state_hash"):
+        if whole[field] is not None:
+            lines.append(f"{field:<10} {cell(whole[field])}")
+    session.output.text(*lines)

@@ -1,0 +1,67 @@
+"""`mbx inbox`."""
+
+import click
+
+from mbx.cli.command import command
+from mbx.cli.output import ago, cell
+from mbx.cli.session import Session
+from mbx.wire import JsonObject
+
+SHORT_ID_CHARS = 12
+"""Characters of an id in listings: 60 of its 130 bits; a unique prefix of 6 names a message."""
+
+
+@command(
+    "inbox",
+    "List mail that waits for you; changes nothing.",
+    examples="""
+    mbx inbox
+    mbx inbox --kind request --from api-dev
+    mbx inbox --limit 50 --all --json
+    """,
+)
+@click.option("--limit", metavar="N", type=int, help="At most N rows: 20 by default, 200 at most.")
+@click.option("--cursor", metavar="C", help="Go on behind an earlier page.")
+@click.option("--all", "everything", is_flag=True, help="Acknowledged mail too.")
+@click.option("--kind", metavar="KIND", help="Only this kind.")
+@click.option("--from", "sender", metavar="ADDRESS", help="Only from this sender.")
+def inbox(
+    session: Session,
+    limit: int | None,
+    cursor: str | None,
+    everything: bool,
+    kind: str | None,
+    sender: str | None,
+) -> None:
+    """List mail that is not acknowledged yet, oldest first. Listing changes no state."""
+    filters = {"from": sender, "all": everything or None}
+    page = session.ask("mail.inbox", limit=limit, cursor=cursor, kind=kind, **filters)
+    if session.output.as_json:
+        session.output.document(page)
+        return
+    rows = [_row(message, session.now_ms()) for message in page["messages"]]
+    if rows:
+        heads = ("ID", "FROM", "KIND", "STATE", "AT", "SUBJECT")
+        session.output.table(heads, rows, flexible=5)
+    session.output.text(*_closing(page))
+
+
+def _row(message: JsonObject, now_ms: int) -> list[str]:
+    kind = cell(message.get("kind"))
+    return [
+        cell(message.get("id"))[:SHORT_ID_CHARS],
+        cell(message.get("from")),
+        f"{kind} (needs reply)" if message.get("needs_reply") else kind,
+        cell(message.get("stage")),
+        ago(message.get("at"), now_ms),
+        cell(message.get("subject")),
+    ]
+
+
+def _closing(page: JsonObject) -> list[str]:
+    lines = [f"unread {cell(page.get('unread'))}" if page["messages"] else "no mail waits for you"]
+    if page.get("has_more"):
+        lines.append(f"more: mbx inbox --cursor {cell(page.get('next_cursor'))}")
+    elif page["messages"]:
+        lines.append("next: mbx read ID")
+    return lines

@@ -1,0 +1,105 @@
+"""`mbx read`: whole bodies, page by page behind the scenes."""
+
+import click
+
+from mbx.cli.command import command
+from mbx.cli.commands.ack import status_of, tell_failed
+from mbx.cli.commands.send import warn
+from mbx.cli.session import Session
+from mbx.core.errors import MbxError
+from mbx.wire import JsonObject
+
+CHARACTER_MAX_BYTES = 4
+"""Of UTF-8: a page is at least this large, so that it holds a character."""
+
+
+@command(
+    "read",
+    "Read messages and mark them read.",
+    examples="""
+    mbx read 7k2q9xw1
+    mbx read 7k2q9xw1 c0ffee22 --json
+    mbx read --raw 7k2q9xw1 > note.md
+    """,
+)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--offset", metavar="N", type=int, help="Start N bytes into the body.")
+@click.option("--max-bytes", metavar="N", type=int, help="At most N bytes of each body.")
+@click.option("--raw", is_flag=True, help="The exact bytes of one body and nothing else.")
+def read(
+    session: Session, ids: tuple[str, ...], offset: int | None, max_bytes: int | None, raw: bool
+) -> int:
+    """Read messages whole; needs a lease. Reading marks them read; `ack` clears them.
+
+    Each ID may be a unique prefix of at least 6 characters. What stands behind "|" is the sender's
+    own text: trust and policy lines stand outside of it.
+    """
+    if raw and (len(ids) != 1 or session.output.as_json):
+        raise MbxError("usage", "--raw takes one ID and no --json", "mbx read --raw ID")
+    answer = session.ask("mail.read", ids=list(ids), offset=offset, max_bytes=max_bytes)
+    for message in answer["messages"]:
+        _complete(session, message, max_bytes)
+    failed = answer.get("failed") or []
+    if session.output.as_json:
+        session.output.document(answer)
+    elif raw:
+        for message in answer["messages"]:
+            session.output.raw(message["body"].encode("utf-8"))
+    else:
+        session.output.text(*_shown(answer["messages"], session))
+    if not session.output.as_json:
+        tell_failed(session, failed)
+        warn(session, answer)
+    return status_of(failed, len(ids))
+
+
+def _complete(session: Session, message: JsonObject, max_bytes: int | None) -> None:
+    """Fetch what an answer had no room for: to the end, or to `max_bytes` where that was asked."""
+    have_bytes = len(message["body"].encode("utf-8"))
+    pieces = [message["body"]]
+    while message.get("next_offset") is not None:
+        left = None if max_bytes is None else max_bytes - have_bytes
+        if left is not None and left < CHARACTER_MAX_BYTES:
+            break
+        page = session.ask(
+            "mail.read", ids=[message["id"]], offset=message["next_offset"], max_bytes=left
+        )["messages"][0]
+        size_bytes = len(page["body"].encode("utf-8"))
+        pieces.append(page["body"])
+        have_bytes += size_bytes
+        message["next_offset"], message["truncated"] = page["next_offset"], page["truncated"]
+    message["body"] = "".join(pieces)
+
+
+def _shown(messages: list[JsonObject], session: Session) -> list[str]:
+    from mbx.core.framing import Shown, boundary_for, shown
+
+    texts = []
+    for message in messages:
+        foreign = [message["subject"], message["body"], message.get("topic") or ""]
+        boundary = boundary_for(session.draw_boundary, *foreign, *message["refs"])
+        told = Shown(
+            id=message["id"],
+            kind=message["kind"],
+            sender=message["from"],
+            to=tuple(message["to"]),
+            at=message["at"],
+            trust_line=message["trust_line"],
+            policy_line=message["policy_line"],
+            subject=message["subject"],
+            body=message["body"],
+            needs_reply=bool(message["needs_reply"]),
+            reply_to=message.get("reply_to") or "",
+            topic=message.get("topic") or "",
+            refs=tuple(message["refs"]),
+            after=_after(message),
+        )
+        texts.append(shown(told, boundary, session.output.columns()))
+    return ["\n\n".join(texts)] if texts else []
+
+
+def _after(message: JsonObject) -> tuple[str, ...]:
+    if message.get("next_offset") is None:
+        return ()
+    more = f"mbx read {message['id']} --offset {message['next_offset']}"
+    return (f"cut: the body has {message['body_total']} bytes; more: {more}",)

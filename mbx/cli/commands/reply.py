@@ -1,0 +1,56 @@
+"""`mbx reply`."""
+
+import click
+
+from mbx.cli.command import body_options, command
+from mbx.cli.commands.send import show_sent
+from mbx.cli.session import Session
+
+
+@command(
+    "reply",
+    "Answer a message.",
+    examples="""
+    mbx reply 7k2q9xw1 -m "Yes, 8081."
+    mbx reply 7k2q9xw1 --final acted --did "moved the port" -m "Done."
+    ./report | mbx reply 7k2q9xw1 -
+    """,
+)
+@click.argument("message_id", metavar="ID")
+@body_options
+@click.option("--kind", metavar="KIND", help="Another kind than reply.")
+@click.option("--needs-reply", is_flag=True, help="Ask for an answer; it wakes the recipient.")
+@click.option("--origin", metavar="external", help="`external` when content came from outside.")
+@click.option(
+    "--final",
+    metavar="OUTCOME",
+    help="Acknowledge it too: acted, replied, noted, declined or superseded.",
+)
+@click.option("--did", metavar="TEXT", help="With --final: what you did, 200 characters kept.")
+def reply(
+    session: Session,
+    message_id: str,
+    message: str | None,
+    body_file: str | None,
+    dash: str | None,
+    kind: str | None,
+    needs_reply: bool,
+    origin: str | None,
+    final: str | None,
+    did: str | None,
+) -> None:
+    """Answer the sender of a message in its thread; needs a lease.
+
+    ID may be a unique prefix of at least 6 characters.
+    """
+    answer = session.change(
+        "mail.reply",
+        id=message_id,
+        body=session.leased_body(message, body_file, dash),
+        kind=kind,
+        needs_reply=needs_reply or None,
+        origin=origin,
+        final=final,
+        did=did,
+    )
+    show_sent(session, answer)

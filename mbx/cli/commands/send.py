@@ -1,0 +1,101 @@
+"""`mbx send`."""
+
+import click
+
+from mbx.cli.command import body_options, command
+from mbx.cli.output import cell
+from mbx.cli.session import Session
+from mbx.wire import JsonObject
+
+
+@command(
+    "send",
+    "Send a message.",
+    examples="""
+    mbx send --to ui-dev --subject "Port" -m "The API listens on 8081 now."
+    mbx send --to ui-dev,reviewer --kind request --subject "Review" --body-file note.md
+    git diff | mbx send --to reviewer --subject "Diff" -
+    """,
+)
+@click.option(
+    "--to",
+    "to",
+    metavar="ADDRESS[,...]",
+    multiple=True,
+    required=True,
+    help="Who gets it; repeatable.",
+)
+@click.option("--subject", metavar="TEXT", required=True, help="One line, at most 200 characters.")
+@body_options
+@click.option(
+    "--kind",
+    metavar="KIND",
+    help="message (default), request, task, decision, alert, reply or status.",
+)
+@click.option("--needs-reply", is_flag=True, help="Ask for an answer; it wakes the recipient.")
+@click.option("--reply-to", metavar="ID", help="The message that this one answers.")
+@click.option("--topic", metavar="TEXT", help="What it is about, for listings.")
+@click.option(
+    "--ref", "refs", metavar="REF", multiple=True, help="A file, commit or address; repeatable."
+)
+@click.option("--origin", metavar="external", help="`external` when content came from outside.")
+@click.option("--key", metavar="KEY", help="Idempotency key: the same key never sends twice.")
+def send(
+    session: Session,
+    to: tuple[str, ...],
+    subject: str,
+    message: str | None,
+    body_file: str | None,
+    dash: str | None,
+    kind: str | None,
+    needs_reply: bool,
+    reply_to: str | None,
+    topic: str | None,
+    refs: tuple[str, ...],
+    origin: str | None,
+    key: str | None,
+) -> None:
+    """Send a message to identities, by name; needs a lease.
+
+    Give the body as -m BODY, --body-file FILE or - (standard input): UTF-8, at most 262,144
+    bytes. The answer says, for each recipient, who will see it when.
+    """
+    answer = session.change(
+        "mail.send",
+        key=key,
+        to=addresses(to),
+        subject=subject,
+        body=session.leased_body(message, body_file, dash),
+        kind=kind,
+        needs_reply=needs_reply or None,
+        reply_to=reply_to,
+        topic=topic,
+        refs=list(refs) or None,
+        origin=origin,
+    )
+    show_sent(session, answer)
+
+
+def addresses(given: tuple[str, ...]) -> list[str]:
+    """The addresses in repeated and comma-separated options."""
+    return [address.strip() for group in given for address in group.split(",")]
+
+
+def show_sent(session: Session, answer: JsonObject) -> None:
+    """Print what `mail.send` or `mail.reply` answered."""
+    if session.output.as_json:
+        session.output.document(answer)
+        return
+    verb = "already sent as" if answer.get("duplicate") else "sent"
+    lines = [f"{verb} {cell(answer.get('id'))} (thread {cell(answer.get('thread'))})"]
+    for one in answer.get("recipients") or ():
+        detail = f" ({cell(one['detail'])})" if one.get("detail") else ""
+        lines.append(f"  {cell(one.get('address'))}: {cell(one.get('state'))}{detail}")
+    session.output.text(*lines)
+    warn(session, answer)
+
+
+def warn(session: Session, answer: JsonObject) -> None:
+    """Print the warnings of an answer on standard error."""
+    for warning in answer.get("warnings") or ():
+        session.output.note(f"warning: {cell(warning)}")

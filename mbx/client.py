@@ -1,0 +1,343 @@
+"""One call to the daemon: connect (starting it on demand), hello and call in one write, repeat.
+
+What a caller may rely on (DESIGN 4.3): a lost connection is repeated for `ANSWER_S` with the same
+idempotency key; after that the error is `outcome-unknown` if a change was ever fully written, else
+`daemon-unreachable`. Where the system forbids the socket the error is `sandboxed` and nothing is
+started. The clock and chance are given by the entry point.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from mbx import __version__
+from mbx.core.errors import EXIT_STATUS, MbxError
+from mbx.paths import Paths, quoted
+from mbx.wire import (
+    Connection,
+    ConnectionLost,
+    JsonObject,
+    NoAnswer,
+    WireError,
+    encode,
+    request,
+)
+
+PROTOCOL: Final = 1
+ANSWER_S: Final = 4.5
+"""Connecting, asking and repeating together; with the start of Python an error comes within 5 s."""
+PAUSE_FIRST_S: Final = 0.01
+PAUSE_LAST_S: Final = 0.1
+VERSION_FREE: Final = frozenset({"daemon.status", "daemon.stop"})
+"""Methods that a daemon of another protocol serves too."""
+_HELLO_ID: Final = 0
+_CALL_ID: Final = 1
+_FORBIDDEN: Final = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
+_ABSENT: Final = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR})
+_CODE_OF_RPC_ERROR: Final = {-32602: "usage", -32601: "version-mismatch"}
+
+
+class NoDaemon(MbxError):
+    """No daemon runs, and this caller starts none."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("daemon-unreachable", f"no daemon listens at {path}", "mbx daemon start")
+
+
+class Clock(Protocol):
+    """Seconds of a monotonic clock, and waiting; the module `time` is one."""
+
+    def monotonic(self) -> float:
+        """Now."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait."""
+
+
+Starter = Callable[[Paths, Mapping[str, str], Clock], bool]
+"""Starts the daemon or waits for another starter; True when this call started one that is ready."""
+
+
+def key_at(now_ms: int, chance: bytes) -> str:
+    """An idempotency key: 48 bits of time and 80 random bits in hex, so keys sort by time."""
+    if len(chance) != 10:
+        raise ValueError("80 random bits")
+    return f"{now_ms & 0xFFFF_FFFF_FFFF:012x}{chance.hex()}"
+
+
+def hello_params(paths: Paths, environ: Mapping[str, str], *, holder: bool = False) -> JsonObject:
+    """What the first line of a connection says.
+
+    The conversation and its token are named only when MBX_CLI and MBX_SESSION are both set;
+    `holder` makes the calling process itself the session, as `mbx run` does.
+    """
+    params: JsonObject = {"protocol": PROTOCOL, "client": __version__}
+    cli, session_id = environ.get("MBX_CLI"), environ.get("MBX_SESSION")
+    if holder:
+        params["holder"] = "self"
+    elif cli and session_id:
+        params["session"] = {"cli": cli, "id": session_id}
+        token = _token_of(paths.session_file(cli, session_id))
+        if token is not None:
+            params["token"] = token
+    return params
+
+
+class Client:
+    """The way of one process to its daemon. Each call is a connection of its own.
+
+    `start` is called when no daemon is there (None: never start one).
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        environ: Mapping[str, str],
+        clock: Clock,
+        *,
+        start: Starter | None,
+        holder: bool = False,
+    ) -> None:
+        self._paths = paths
+        self._environ = environ
+        self._clock = clock
+        self._start = start
+        self._holder = holder
+
+    def call(self, method: str, params: JsonObject, *, changes: bool) -> JsonObject:
+        """The result of one method.
+
+        `changes` says that an unknown outcome matters; `params` then carries the idempotency key.
+        Raises MbxError: what the daemon answered, or `outcome-unknown`, `daemon-unreachable`,
+        `sandboxed`, `version-mismatch`.
+        """
+        hello = hello_params(self._paths, self._environ, holder=self._holder)
+        lines = encode(request(_HELLO_ID, "hello", hello)) + encode(
+            request(_CALL_ID, method, params)
+        )
+        attempt = _Attempts(self._clock, changes=changes)
+        while True:
+            try:
+                connection = self._connect(attempt)
+            except NoAnswer:
+                raise attempt.failure(self._paths, method, params) from None
+            try:
+                return self._ask(connection, lines, method, attempt.deadline)
+            except WireError as error:
+                raise not_a_daemon(self._paths, str(error)) from None
+            except ConnectionLost as lost:
+                attempt.lost(written=lost.written)
+            except NoAnswer as late:
+                attempt.lost(written=late.written)
+                attempt.hung(connection)
+            finally:
+                connection.close()
+            attempt.pause()
+
+    def _connect(self, attempt: "_Attempts") -> Connection:
+        """A connection to a daemon of this user. Raises MbxError, or NoAnswer at the deadline."""
+        path = self._paths.socket_path()
+        while True:
+            try:
+                return _open_own(path, self._clock, attempt.deadline)
+            except OSError as error:
+                if error.errno in _FORBIDDEN:
+                    raise sandboxed(path, error) from None
+                if error.errno not in _ABSENT | {errno.EAGAIN, errno.EINTR}:
+                    raise unreachable(path, error.strerror or str(error)) from None
+                absent = error.errno in _ABSENT
+            if absent:
+                self._start_or_tell(attempt, path)
+            attempt.pause()
+
+    def _start_or_tell(self, attempt: "_Attempts", path: str) -> None:
+        if self._start is None:
+            raise NoDaemon(path)
+        try:
+            started = self._start(self._paths, self._environ, self._clock)
+        except OSError as error:
+            if error.errno in _FORBIDDEN:
+                raise sandboxed(error.filename or path, error) from None
+            raise unreachable(path, f"cannot start the daemon: {error}") from None
+        if started:
+            attempt.started()
+
+    def _ask(
+        self, connection: Connection, lines: bytes, method: str, deadline: float
+    ) -> JsonObject:
+        refused_while_writing: ConnectionLost | None = None
+        try:
+            connection.send(lines, deadline)
+        except ConnectionLost as lost:  # an early refusal may still lie in the socket
+            refused_while_writing = lost
+        try:
+            hello = _answer(connection, _HELLO_ID, deadline)
+            version_free = method in VERSION_FREE and refused_while_writing is None
+            _check_hello(hello, tolerate_version=version_free)
+            return _result(_answer(connection, _CALL_ID, deadline))
+        except ConnectionLost as lost:
+            raise (refused_while_writing or lost) from None
+
+
+class _Attempts:
+    """How long one call may still be repeated, and what is known about its outcome."""
+
+    def __init__(self, clock: Clock, *, changes: bool) -> None:
+        self._clock = clock
+        self._changes = changes
+        self._pause_s = PAUSE_FIRST_S
+        self._written = False
+        self._may_extend = True
+        self._daemon_pid: int | None = None
+        self.deadline = clock.monotonic() + ANSWER_S
+
+    def lost(self, *, written: bool) -> None:
+        """One try ended without an answer."""
+        self._written = self._written or written
+
+    def hung(self, connection: Connection) -> None:
+        """A daemon took the connection and did not answer in time."""
+        peer = connection.peer()
+        self._daemon_pid = peer[0] if peer is not None else None
+
+    def started(self) -> None:
+        """The daemon was just started for this call: the time to answer begins now, once."""
+        if self._may_extend:
+            self._may_extend = False
+            self.deadline = self._clock.monotonic() + ANSWER_S
+
+    def pause(self) -> None:
+        """Wait before the next try, longer each time, not beyond the deadline."""
+        left = self.deadline - self._clock.monotonic()
+        if left > 0:
+            self._clock.sleep(min(self._pause_s, left))
+        self._pause_s = min(self._pause_s * 2, PAUSE_LAST_S)
+
+    def failure(self, paths: Paths, method: str, params: JsonObject) -> MbxError:
+        """The error after the last try."""
+        if self._written and self._changes:
+            return outcome_unknown(method, params)
+        if self._daemon_pid is None:
+            return unreachable(paths.socket_path(), f"no answer within {ANSWER_S:g} s")
+        why = f"the daemon (process {self._daemon_pid}) did not answer within {ANSWER_S:g} s"
+        return unreachable(paths.socket_path(), why, f"kill -9 {self._daemon_pid}")
+
+
+def outcome_unknown(method: str, params: JsonObject) -> MbxError:
+    """The daemon had the whole request and nothing is known about what it did with it."""
+    key = params.get("key")
+    if method == "mail.send":
+        step = f"look with `mbx sent`; the same command with `--key {key}` cannot send it twice"
+    else:
+        looks = {"mail.reply": "mbx sent", "mail.ack": "mbx inbox --all"}
+        step = f"look with `{looks.get(method, 'mbx whoami')}` before you repeat it"
+    message = "the daemon had the request but its answer was lost: it may have been carried out"
+    return MbxError("outcome-unknown", message, step, key=key)
+
+
+def unreachable(path: str, why: str, step: str = "mbx daemon status") -> MbxError:
+    """No daemon could be reached at `path`."""
+    return MbxError("daemon-unreachable", f"cannot reach the daemon at {path}: {why}", step)
+
+
+def not_a_daemon(paths: Paths, why: str) -> MbxError:
+    """Something else than an mbx daemon answers on our socket."""
+    return unreachable(paths.socket_path(), f"what answers there is no mbx daemon ({why})")
+
+
+def sandboxed(path: str, error: OSError) -> MbxError:
+    """The system forbids this process the daemon's files."""
+    return MbxError(
+        "sandboxed",
+        f"{error.strerror} at {path}: a sandbox keeps this process from the daemon",
+        f"run it outside the sandbox, or allow it the folder {quoted(os.path.dirname(path))}",
+    )
+
+
+def error_of(data: JsonObject, fallback_code: str = "daemon-unreachable") -> MbxError:
+    """The refusal that a daemon told as ``{code, message, next, …facts}``."""
+    facts = {k: v for k, v in data.items() if k not in ("code", "message", "next")}
+    code, step = data.get("code", fallback_code), data.get("next")
+    message = str(data.get("message") or code)
+    if code not in EXIT_STATUS:  # a newer daemon: its words still reach the user
+        code, message = "version-mismatch", f"{code}: {message}"
+    if code == "version-mismatch" and not step:
+        step = "mbx daemon restart"
+    return MbxError(code, message, step, **_keywords(facts))
+
+
+def _keywords(facts: JsonObject) -> JsonObject:
+    """Facts that can be given to MbxError by keyword without hiding its own arguments."""
+    return {k: v for k, v in facts.items() if k not in ("self", "next_step")}
+
+
+def _answer(connection: Connection, number: int, deadline: float) -> JsonObject:
+    """The answer with this id; notifications before it are passed over."""
+    while True:
+        message = connection.receive(deadline)
+        if "method" in message:
+            continue
+        if message.get("id") not in (number, None):  # null: the daemon could not read our line
+            raise WireError(f"an answer to request {message.get('id')!r}")
+        return message
+
+
+def _result(answer: JsonObject) -> JsonObject:
+    error = answer.get("error")
+    if error is not None:
+        raise _refusal(error)
+    result = answer.get("result")
+    if not isinstance(result, dict):
+        raise WireError("an answer without result")
+    return result
+
+
+def _refusal(error: object) -> MbxError:
+    if not isinstance(error, dict):
+        raise WireError("an error that is no object")
+    given = error.get("data")
+    told: JsonObject = dict(given) if isinstance(given, dict) else {}
+    told.setdefault("message", error.get("message"))
+    number = error.get("code")
+    fallback = _CODE_OF_RPC_ERROR.get(number) if isinstance(number, int) else None
+    return error_of(told, fallback or "daemon-unreachable")
+
+
+def _check_hello(answer: JsonObject, *, tolerate_version: bool) -> None:
+    try:
+        result = _result(answer)
+    except MbxError as error:
+        if tolerate_version and error.code == "version-mismatch":
+            return
+        raise
+    protocol = result.get("protocol")
+    if protocol != PROTOCOL and not tolerate_version:
+        raise MbxError(
+            "version-mismatch",
+            f"the daemon (mbx {result.get('version')}) speaks protocol {protocol}, "
+            f"this mbx {__version__} speaks {PROTOCOL}",
+            "mbx daemon restart",
+        )
+
+
+def _open_own(path: str, clock: Clock, deadline: float) -> Connection:
+    """A connection to a listener of this user: another one could have made the socket in /tmp."""
+    connection = Connection.open(path, clock.monotonic, deadline)
+    peer = connection.peer()
+    if peer is not None and peer[1] != os.geteuid():
+        connection.close()
+        raise unreachable(path, f"user {peer[1]} listens there, not user {os.geteuid()}")
+    return connection
+
+
+def _token_of(path: str) -> str | None:
+    """The token in a session file; None when there is none that can be read."""
+    from mbx.wire import decode
+
+    try:
+        with open(path, "rb") as file:
+            token = decode(file.read(64 * 1024)).get("token")
+    except (OSError, WireError):
+        return None
+    return token if isinstance(token, str) else None
