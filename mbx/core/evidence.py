@@ -279,8 +279,6 @@ def _harness_of_script(path: str) -> str | None:
 
 # -- the walk -------------------------------------------------------------------------------------
 
-_Sessions = Mapping[tuple[int, int], list[KnownSession]]
-
 
 class _Climb:
     """Stands on one entry of a chain and reads no further up than it is asked to."""
@@ -321,14 +319,14 @@ def find_session(
     if claim == "self":
         process = _process(caller, boot_id)
         return Lineage("session", RUN, _own_id(process), process, "run", reason=_RUN_ITSELF)
-    sessions = _by_process(known, boot_id)
+    holders = _Holders(known, boot_id)
     shell: ProcessEntry | None = None
     while isinstance(entry := climb.entry, ProcessEntry):
-        if held := sessions.get((entry.pid, entry.start_ticks)):
+        if held := holders.of(entry):
             return _of_holder(entry, held, claim)
         cli = harness_of(entry)
         if cli is not None and not _is_fork_of_harness(entry, climb.parent(), cli):
-            return _of_run_above(climb, cli, sessions) or _of_harness(entry, cli, claim, boot_id)
+            return _of_run_above(climb, cli, holders) or _of_harness(entry, cli, claim, boot_id)
         if _is_top(entry):
             break
         if shell is None and is_shell(entry) and not _is_subshell(entry, climb.parent()):
@@ -348,13 +346,22 @@ def _own_id(process: Process) -> str:
     return f"{process.pid}-{process.start_ticks}"
 
 
-def _by_process(known: Iterable[KnownSession], boot_id: str) -> _Sessions:
-    sessions: dict[tuple[int, int], list[KnownSession]] = {}
-    for session in known:
-        process = session.process
-        if process.boot_id == boot_id:
-            sessions.setdefault((process.pid, process.start_ticks), []).append(session)
-    return sessions
+class _Holders:
+    """Known sessions by their holder's number: built for each walk, so it costs little."""
+
+    def __init__(self, known: Iterable[KnownSession], boot_id: str) -> None:
+        self._boot_id = boot_id
+        self._by_pid: dict[int, list[KnownSession]] = {}
+        for session in known:
+            self._by_pid.setdefault(session.process.pid, []).append(session)
+
+    def of(self, entry: ProcessEntry) -> list[KnownSession]:
+        """The sessions of exactly this process."""
+        sessions = self._by_pid.get(entry.pid)
+        if sessions is None:
+            return []
+        process = _process(entry, self._boot_id)
+        return [session for session in sessions if session.process == process]
 
 
 def _is_top(entry: ProcessEntry) -> bool:
@@ -411,17 +418,17 @@ def _conversation(cli: str, process: Process, claim: Claim, via: Via) -> Lineage
     return Lineage("none", cli, reason=_NEEDS_ID)
 
 
-def _of_run_above(climb: _Climb, cli: str, sessions: _Sessions) -> Lineage | None:
+def _of_run_above(climb: _Climb, cli: str, holders: _Holders) -> Lineage | None:
     """The run session that the agent CLI under `climb` is the first one below, or None.
 
     A launcher of the same client directly above it (node above codex, node above node) is a part of
     that client. What cannot be read here changes nothing: the agent CLI itself was found.
     """
     climb.up()
-    if HARNESSES[cli].launcher and _is_launcher(climb.entry, cli, sessions):
+    if HARNESSES[cli].launcher and _is_launcher(climb.entry, cli, holders):
         climb.up()
     while isinstance(entry := climb.entry, ProcessEntry):
-        if held := sessions.get((entry.pid, entry.start_ticks)):
+        if held := holders.of(entry):
             run = next((one for one in held if one.key.cli == RUN), None)
             return _of_holder(entry, [run], None) if run is not None else None
         if harness_of(entry) is not None or _is_top(entry):
@@ -430,10 +437,10 @@ def _of_run_above(climb: _Climb, cli: str, sessions: _Sessions) -> Lineage | Non
     return None
 
 
-def _is_launcher(entry: ProcessEntry | Unreadable | None, cli: str, sessions: _Sessions) -> bool:
+def _is_launcher(entry: ProcessEntry | Unreadable | None, cli: str, holders: _Holders) -> bool:
     return (
         isinstance(entry, ProcessEntry)
-        and (entry.pid, entry.start_ticks) not in sessions
+        and not holders.of(entry)
         and harness_of(entry) == cli
         and _INTERPRETER.fullmatch(_program(entry.argv[0])) is not None
     )
@@ -455,17 +462,20 @@ def judge(process: Process, entry: ProcessEntry | Unreadable | None, boot_id: st
     Another boot, no entry, another start or a zombie: dead. An unreadable entry, another pid
     namespace or a number that no process can have: unknown, which is neither death nor permission.
     """
-    boot, _, namespace = process.boot_id.partition("+")
-    boot_now, _, namespace_now = boot_id.partition("+")
-    if boot != boot_now:
+    if not is_same_boot(process.boot_id, boot_id):
         return "dead"
-    if namespace != namespace_now or not is_process_number(process.pid):
+    if process.boot_id != boot_id or not is_process_number(process.pid):
         return "unknown"
     if isinstance(entry, Unreadable):
         return "unknown"
     if entry is None or entry.zombie or entry.start_ticks != process.start_ticks:
         return "dead"
     return "live"
+
+
+def is_same_boot(one: str, other: str) -> bool:
+    """Whether two boot ids are of one boot, in whatever pid namespaces."""
+    return one.partition("+")[0] == other.partition("+")[0]
 
 
 def is_process_number(pid: int) -> bool:

@@ -11,7 +11,8 @@ import select
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cache
 from types import TracebackType
 from typing import Final, Self
 
@@ -118,10 +119,11 @@ def _has_ended(pidfd: int) -> bool:
 # -- entries of /proc -----------------------------------------------------------------------------
 
 
+@cache
 def boot_id() -> str:
     """The id of this boot; with ``+`` and our pid namespace where that is not the first one.
 
-    Raises OSError where /proc does not tell.
+    Raises OSError where /proc does not tell; then the next call asks again.
     """
     boot = _read("/proc/sys/kernel/random/boot_id", STAT_MAX_BYTES).decode("ascii").strip()
     namespace = os.readlink("/proc/self/ns/pid")
@@ -130,41 +132,46 @@ def boot_id() -> str:
 
 def read_entry(pid: int) -> ProcessEntry | Unreadable | None:
     """The entry of a process; None when there is no such process."""
-    entry = _read_stat(pid)
-    if not isinstance(entry, ProcessEntry):
-        return entry
-    try:
-        line = _read(f"/proc/{pid}/cmdline", CMDLINE_MAX_BYTES)
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    except OSError:
-        return Unreadable(pid)
-    words = line.rstrip(b"\0").split(b"\0") if line else []
-    return replace(entry, argv=tuple(map(_text, words)))
+    stat = _read_of(pid, "stat", STAT_MAX_BYTES)
+    if not isinstance(stat, bytes):
+        return stat
+    line = _read_of(pid, "cmdline", CMDLINE_MAX_BYTES)
+    if not isinstance(line, bytes):
+        return line
+    words = line.rstrip(b"\0")
+    return _entry(pid, stat, tuple(_text(words).split("\0")) if words else ())
 
 
 def _read_stat(pid: int) -> ProcessEntry | Unreadable | None:
     """The entry without its command line: one small read that never waits for the process."""
+    stat = _read_of(pid, "stat", STAT_MAX_BYTES)
+    return _entry(pid, stat, ()) if isinstance(stat, bytes) else stat
+
+
+def _entry(pid: int, stat: bytes, argv: tuple[str, ...]) -> ProcessEntry:
+    # proc(5): field 2 is (comm), which may hold blanks and brackets; fields[0] is field 3.
+    name_start, name_end = stat.index(b"(") + 1, stat.rindex(b")")
+    fields = stat[name_end + 2 :].split(maxsplit=20)
+    return ProcessEntry(
+        pid,
+        ppid=int(fields[1]),
+        start_ticks=int(fields[19]),
+        comm=_text(stat[name_start:name_end]),
+        argv=argv,
+        forked=bool(int(fields[6]) & PF_FORKNOEXEC),
+        # The first thread of a living process may have ended: then others are counted.
+        zombie=fields[0] in b"ZXx" and int(fields[17]) <= 1,
+    )
+
+
+def _read_of(pid: int, name: str, max_bytes: int) -> bytes | Unreadable | None:
+    """A file of /proc/PID; None when there is no such process."""
     try:
-        line = _read(f"/proc/{pid}/stat", STAT_MAX_BYTES)
+        return _read(f"/proc/{pid}/{name}", max_bytes)
     except (FileNotFoundError, ProcessLookupError):
         return Unreadable(pid) if _is_hidden(pid) else None
     except OSError:
         return Unreadable(pid)
-    # proc(5): field 2 is (comm), which may hold blanks and brackets; fields[0] is field 3.
-    name_end = line.rindex(b")")
-    fields = line[name_end + 2 :].split()
-    threads = int(fields[17])
-    return ProcessEntry(
-        pid=pid,
-        ppid=int(fields[1]),
-        start_ticks=int(fields[19]),
-        comm=_text(line[line.index(b"(") + 1 : name_end]),
-        argv=(),
-        forked=bool(int(fields[6]) & PF_FORKNOEXEC),
-        # The first thread of a living process may have ended: then others are counted.
-        zombie=fields[0] in b"ZXx" and threads <= 1,
-    )
 
 
 def _is_hidden(pid: int) -> bool:
@@ -174,16 +181,17 @@ def _is_hidden(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 
 def _read(path: str, max_bytes: int) -> bytes:
+    """The file's first bytes. /proc gives all it has at once, so a short read is the last."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        content = os.read(descriptor, max_bytes)
-        while content and len(content) < max_bytes:
-            more = os.read(descriptor, max_bytes - len(content))
+        content = os.read(descriptor, STAT_MAX_BYTES)
+        while len(content) % STAT_MAX_BYTES == 0 and 0 < len(content) < max_bytes:
+            more = os.read(descriptor, STAT_MAX_BYTES)
             if not more:
                 break
             content += more

@@ -1,10 +1,7 @@
-"""The walk, peers and deaths, on real processes that no session of ours is above."""
+"""Peers, entries of /proc and deaths, on real processes. The walk has its own tests: test_walk."""
 
 import asyncio
-import contextlib
 import os
-import resource
-import select
 import shlex
 import signal
 import socket
@@ -17,35 +14,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from mbx.core.evidence import (
-    PID_MAX,
-    Claim,
-    KnownSession,
-    Lineage,
-    Process,
-    ProcessEntry,
-    SessionKey,
-    Unreadable,
-)
+from mbx.core.evidence import PID_MAX, Process, ProcessEntry, Unreadable
 from mbx.daemon import processes
-from mbx.daemon.processes import DeathWatch, Peer, ancestry, boot_id, evidence, peer_of, read_entry
-from tests.support.shells import (
-    TIMEOUT_S,
-    Console,
-    Shell,
-    TmuxPane,
-    bare_environment,
-    launch,
-    look_alike,
-)
-
-CALLER = """
-import socket, sys
-door = socket.socket(socket.AF_UNIX)
-door.connect(sys.argv[1])
-door.recv(1)
-"""
-SLEEPER = "import sys; sys.stdout.write('up\\n'); sys.stdout.flush(); sys.stdin.read()"
+from mbx.daemon.processes import DeathWatch, Peer, boot_id, evidence, peer_of, read_entry
+from tests.support.children import SLEEPER, ending, no_descriptors_left, process_of, sleeper
+from tests.support.shells import TIMEOUT_S, look_alike
 
 FIRST_THREAD_ENDS = """
 import ctypes, os, threading
@@ -58,307 +31,11 @@ threading.Thread(target=go_on).start()
 ctypes.CDLL(None).pthread_exit(None)
 """
 
-needs_tmux = pytest.mark.skipif(not TmuxPane.is_available(), reason="tmux is not installed")
-
-
-class Door:
-    """A unix socket at which callers ring; `call` is the shell text that does it."""
-
-    def __init__(self, folder: Path) -> None:
-        path, script = folder / "door", folder / "caller.py"
-        script.write_text(CALLER)
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.bind(str(path))
-        self._socket.listen()
-        self._socket.settimeout(TIMEOUT_S)
-        self.argv = [sys.executable, "-I", "-S", str(script), str(path)]
-        self.call = shlex.join(self.argv)
-
-    def close(self) -> None:
-        self._socket.close()
-
-    @contextlib.contextmanager
-    def answer(self) -> Iterator[Peer]:
-        """The next caller, which waits (and so do all above it) as long as the block runs."""
-        connection, _ = self._socket.accept()
-        with connection, peer_of(connection) as peer:
-            yield peer
-
-    def lineage(
-        self,
-        console: Console,
-        text: str,
-        known: tuple[KnownSession, ...] = (),
-        claim: Claim = None,
-    ) -> Lineage:
-        """What the walk says about a caller that runs inside `text` (CALL is the caller)."""
-        console.start(text.replace("CALL", self.call))
-        with self.answer() as peer:
-            found = processes.walk(peer, known, claim)
-        console.finish()
-        return found
-
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="walk-") as short:  # paths of sockets are limited
         yield Path(short)
-
-
-@pytest.fixture
-def door(folder: Path) -> Iterator[Door]:
-    door = Door(folder)
-    yield door
-    door.close()
-
-
-@pytest.fixture
-def shell() -> Iterator[Shell]:
-    with Shell() as started:
-        yield started
-
-
-@pytest.fixture(
-    params=[
-        "pipe",
-        "terminal",
-        pytest.param("tmux", marks=needs_tmux),
-    ]
-)
-def console(request: pytest.FixtureRequest) -> Iterator[Console]:
-    kinds: dict[str, Callable[[], Console]] = {
-        "pipe": Shell,
-        "terminal": lambda: Shell(tty=True),
-        "tmux": TmuxPane,
-    }
-    with kinds[request.param]() as started:
-        yield started
-
-
-def process_of(pid: int) -> Process:
-    entry = read_entry(pid)
-    assert isinstance(entry, ProcessEntry)
-    return Process(pid, entry.start_ticks, boot_id())
-
-
-def known(cli: str, pid: int) -> KnownSession:
-    return KnownSession(SessionKey(cli, "known"), process_of(pid))
-
-
-def assert_session(found: Lineage, cli: str, via: str, pid: int) -> None:
-    assert found.process is not None, found
-    assert (found.verdict, found.cli, found.via, found.process.pid) == ("session", cli, via, pid)
-
-
-# -- the walk from shells -------------------------------------------------------------------------
-
-IN_THE_SHELL = {
-    "plain": "CALL",
-    "pipe": "CALL | cat",
-    "group in a pipe": "{ CALL; true; } | cat",
-    "command substitution": 'x="$(CALL; true)"',
-    "subshell": "( CALL; true )",
-    "subshell in a subshell": "( ( CALL; true ); true )",
-    "background": "CALL & wait",
-    "function in the background": "f() { CALL; true; }; f & wait",
-    "exec in place": "bash -c 'true; CALL'",
-    "setsid": "setsid --wait CALL",
-    "under another command": "env A=1 timeout 30 CALL",
-}
-
-
-@pytest.mark.parametrize("text", IN_THE_SHELL.values(), ids=IN_THE_SHELL.keys())
-def test_what_a_shell_does_belongs_to_the_shell(console: Console, door: Door, text: str) -> None:
-    found = door.lineage(console, text)
-    assert_session(found, "shell", "shell", console.pid)
-    assert found.process is not None
-    assert found.session_id == f"{console.pid}-{found.process.start_ticks}"
-
-
-@pytest.mark.parametrize("text", IN_THE_SHELL.values(), ids=IN_THE_SHELL.keys())
-def test_what_a_registered_shell_does_is_its_session(shell: Shell, door: Door, text: str) -> None:
-    found = door.lineage(shell, text, (known("shell", shell.pid),))
-    assert_session(found, "shell", "holder", shell.pid)
-    assert found.session_id == "known"
-
-
-def test_a_script_is_a_shell_of_its_own_unless_the_shell_above_is_registered(
-    shell: Shell, door: Door, folder: Path
-) -> None:
-    script = folder / "script"
-    script.write_text(f"#!/bin/sh\necho $$ > {folder}/pid\n{door.call}\ntrue\n")
-    script.chmod(0o700)
-    found = door.lineage(shell, str(script))
-    assert_session(found, "shell", "shell", int((folder / "pid").read_text()))
-    registered = (known("shell", shell.pid),)
-    assert_session(door.lineage(shell, str(script), registered), "shell", "holder", shell.pid)
-
-
-@pytest.mark.parametrize("kind", [Shell, lambda: Shell(tty=True)])
-def test_a_shell_typed_in_a_shell_is_one_of_its_own_though_it_looks_the_same(
-    kind: Callable[[], Shell], door: Door
-) -> None:
-    with kind() as shell:
-        shell.type_line("bash --norc --noprofile")
-        inner = int(shell.run("echo $$").out)
-        assert inner != shell.pid
-        assert_session(door.lineage(shell, "( CALL; true )"), "shell", "shell", inner)
-
-
-def test_a_subshell_that_outlived_its_shell_counts_as_a_shell(door: Door, shell: Shell) -> None:
-    text = f"bash -c '( read gone < {shell.folder}/gone; {door.call}; true ) & echo $!'"
-    orphan = int(shell.run(f"mkfifo {shell.folder}/gone; {text}").out)
-    shell.start(f"echo > {shell.folder}/gone")
-    with door.answer() as peer:
-        assert_session(processes.walk(peer, (), None), "shell", "shell", orphan)
-    shell.finish()
-
-
-def test_shells_of_tests_are_not_below_the_test(console: Console) -> None:
-    above = [entry.pid for entry in ancestry(console.pid)]
-    assert above[0] == console.pid
-    assert os.getpid() not in above
-
-
-# -- the walk from agent CLIs ---------------------------------------------------------------------
-
-
-def test_what_an_agent_cli_does_belongs_to_it_also_below_a_registered_shell(
-    shell: Shell, door: Door, folder: Path
-) -> None:
-    claude = look_alike(folder, "claude")
-    text = f"{claude} -c 'echo $$ > {folder}/pid; bash -c \"CALL; true\"; true'"
-    found = door.lineage(shell, text, (known("shell", shell.pid),), SessionKey("claude", "now"))
-    assert_session(found, "claude", "harness", int((folder / "pid").read_text()))
-    assert found.session_id == "now"
-
-
-def test_an_agent_cli_started_by_another_is_its_own_session(
-    shell: Shell, door: Door, folder: Path
-) -> None:
-    claude, codex = look_alike(folder, "claude"), look_alike(folder, "codex")
-    inner = folder / "inner"
-    inner.write_text(f"echo $$ > {folder}/pid\n{door.call}\ntrue\n")
-    found = door.lineage(shell, f"{claude} -c 'bash -c \"{codex} {inner}; true\"; true'")
-    assert_session(found, "codex", "harness", int((folder / "pid").read_text()))
-
-
-def gemini(folder: Path, call: str) -> str:
-    """Shell text that starts a launcher ``node …/.bin/gemini`` and below it a worker like it."""
-    script = folder / ".bin" / "gemini"
-    script.parent.mkdir()
-    worker = f"exec -a node bash {script} worker"
-    script.write_text(
-        f'if test "$1" = worker; then echo $$ > {folder}/pid; {call}; else ({worker}); fi; true\n'
-    )
-    return f"(exec -a node bash {script})"
-
-
-def test_a_client_run_by_node_is_known_by_its_script_and_the_worker_is_the_holder(
-    shell: Shell, door: Door, folder: Path
-) -> None:
-    found = door.lineage(shell, gemini(folder, door.call))
-    assert_session(found, "gemini", "harness", int((folder / "pid").read_text()))
-
-
-def test_the_first_agent_cli_below_mbx_run_belongs_to_it(
-    shell: Shell, door: Door, folder: Path
-) -> None:
-    run = (known("run", shell.pid),)  # the shell stands for the wrapper
-    assert_session(door.lineage(shell, "CALL", run), "run", "run", shell.pid)
-    text = gemini(folder, door.call)
-    assert_session(door.lineage(shell, text, run), "run", "run", shell.pid)
-    codex = look_alike(folder, "codex")
-    below = f"{codex} -c {shlex.quote(text + '; true')}"
-    worker = door.lineage(shell, below, run)
-    assert_session(worker, "gemini", "harness", int((folder / "pid").read_text()))
-
-
-def test_mbx_run_is_a_session_by_itself(shell: Shell, door: Door) -> None:
-    shell.start(f"{door.call} & wait")
-    with door.answer() as peer:
-        found = processes.walk(peer, (known("shell", shell.pid),), "self")
-        assert_session(found, "run", "run", peer.pid)
-    shell.finish()
-
-
-def test_an_agent_cli_that_is_stopped_is_still_the_session(
-    shell: Shell, door: Door, folder: Path
-) -> None:
-    claude = look_alike(folder, "claude")
-    shell.start(f"{claude} -c 'echo $$ > {folder}/pid; {door.call}; true'")
-    with door.answer() as peer:
-        holder = int((folder / "pid").read_text())
-        os.kill(holder, signal.SIGSTOP)
-        assert_session(processes.walk(peer, (), None), "claude", "harness", holder)
-        assert evidence(process_of(holder)) == "live"
-        os.kill(holder, signal.SIGCONT)
-    shell.finish()
-
-
-# -- logins, cron, and callers that go away -------------------------------------------------------
-
-
-def test_a_login_does_not_belong_to_what_started_the_server(
-    shell: Shell, door: Door, folder: Path
-) -> None:
-    claude, sshd = look_alike(folder, "claude"), look_alike(folder, "sshd")
-    login = folder / "login"
-    login.write_text(f"(exec -a -bash bash -c 'echo $$ > {folder}/pid; {door.call}; true')\ntrue\n")
-    found = door.lineage(shell, f"{claude} -c '{sshd} {login}; true'")
-    assert_session(found, "shell", "shell", int((folder / "pid").read_text()))
-
-
-def test_a_job_of_cron_without_shell_and_terminal_has_no_session(door: Door, folder: Path) -> None:
-    cron = launch([str(look_alike(folder, "cron")), "-c", f"{door.call}; true"])
-    ended = os.pidfd_open(cron)
-    with door.answer() as peer:
-        found = processes.walk(peer, (), SessionKey("claude", "claimed"))
-        assert (found.verdict, found.process) == ("none", None)
-    assert_ends(ended)
-    os.close(ended)
-
-
-def test_a_caller_that_has_ended_is_unknown(door: Door) -> None:
-    with subprocess.Popen(door.argv) as caller, door.answer() as peer:
-        caller.kill()
-        caller.wait()
-        assert not peer.is_alive()
-        assert processes.walk(peer, (), None).verdict == "unknown"
-        assert processes.walk(peer, (), "self").verdict == "unknown"
-
-
-def test_a_caller_that_the_kernel_does_not_name_is_unknown() -> None:
-    nobody = Peer(0, os.getuid(), os.getgid(), None)
-    assert nobody.is_alive()
-    assert processes.walk(nobody, (), None).verdict == "unknown"
-
-
-def test_a_parent_that_ends_during_the_walk_is_replaced_by_the_next(
-    shell: Shell, door: Door
-) -> None:
-    shell.start(f"bash -c '{door.call} & wait'")
-    with door.answer() as peer:
-        steps = ancestry(peer.pid)
-        caller = next(steps)
-        assert isinstance(caller, ProcessEntry)
-        with ending(caller.ppid):
-            os.kill(caller.ppid, signal.SIGKILL)
-        parent = next(steps)
-        assert isinstance(parent, ProcessEntry)
-        assert parent.pid not in (caller.ppid, shell.pid)
-    shell.finish()
-
-
-def test_a_caller_that_ends_during_the_walk_cannot_be_read_on(door: Door) -> None:
-    with subprocess.Popen(door.argv) as caller:
-        with door.answer() as peer:
-            steps = ancestry(peer.pid)
-            next(steps)
-        caller.wait()
-        assert list(steps) == [Unreadable(caller.pid)]
-        assert list(ancestry(caller.pid)) == [Unreadable(caller.pid)]
-    assert list(ancestry(0)) == []
 
 
 # -- peers ----------------------------------------------------------------------------------------
@@ -432,58 +109,6 @@ def test_without_descriptors_a_peer_is_known_by_number_alone() -> None:
 # -- entries --------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def ending(pid: int) -> Iterator[None]:
-    """The process ends within the block, or soon after."""
-    pidfd = os.pidfd_open(pid)
-    try:
-        yield
-        assert_ends(pidfd)
-    finally:
-        os.close(pidfd)
-
-
-def assert_ends(pidfd: int) -> None:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    assert poll.poll(TIMEOUT_S * 1000)
-
-
-@contextlib.contextmanager
-def sleeper(*more: str | bytes, program: str = sys.executable) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that lives until its stdin ends, at the latest until the end of the block."""
-    argv = [program, "-I", "-S", "-c", SLEEPER, *more]
-    with subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=bare_environment()
-    ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"up\n"
-        try:
-            yield child
-        finally:
-            child.kill()
-
-
-@contextlib.contextmanager
-def no_descriptors_left(free: int = 0) -> Iterator[None]:
-    """Within the block, this process can open nothing, or only so many."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(highest + 8, hard), hard))
-    taken: list[int] = []
-    try:
-        with contextlib.suppress(OSError):
-            while True:
-                taken.append(os.dup(0))
-        for descriptor in taken[-free:] if free else ():
-            os.close(taken.pop(taken.index(descriptor)))
-        yield
-    finally:
-        for descriptor in taken:
-            os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 def test_an_entry_tells_parent_start_and_command_line() -> None:
     with sleeper("a b", "", "c") as child:
         entry = read_entry(child.pid)
@@ -530,6 +155,10 @@ def test_an_entry_that_cannot_be_opened_is_unreadable_not_gone() -> None:
         assert read_entry(ours.pid) == Unreadable(ours.pid)
         assert evidence(ours) == "unknown"
         assert processes.walk(peer, (), None).verdict == "unknown"
+        boot_id.cache_clear()
+        assert evidence(ours) == "unknown"
+        assert processes.walk(peer, (), None).verdict == "unknown"
+    assert evidence(ours) == "live"
 
 
 def isolated(command: str, *unshare: str) -> str:
