@@ -118,7 +118,7 @@ def _items(container: Any, *, signed: bool) -> Iterable[Any]:
     """The values of one object or array whose number, and keys if `signed`, are checked."""
     if type(container) is dict:
         if len(container) > limits.JSON_KEYS_MAX:
-            raise CanonicalError(_TOO_MANY_KEYS)
+            raise CanonicalError(f"more than {limits.JSON_KEYS_MAX} keys")
         if signed:
             for key in container:
                 _check_key(key)
@@ -145,9 +145,6 @@ def _why_not(kind: type) -> str:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of the reader; equal keys are seen after their escapes are resolved."""
-    # Counted here too: the bound on elements comes too late to spare the work on a huge object.
-    if len(pairs) > limits.JSON_KEYS_MAX:
-        raise CanonicalError(_TOO_MANY_KEYS)
     made = dict(pairs)
     if len(made) != len(pairs):
         raise CanonicalError("duplicate key")
@@ -198,7 +195,6 @@ _CONTAINERS = frozenset({dict, list})
 _PLAIN = frozenset({str, bool, NoneType})
 _LINE_PLAIN = _PLAIN | {int, float}
 _TOO_DEEP = f"deeper than {limits.JSON_DEPTH_MAX}"
-_TOO_MANY_KEYS = f"more than {limits.JSON_KEYS_MAX} keys"
 _FLOAT = "number with a fraction or exponent"
 
 # Built once: `json.dumps` with these settings would build an encoder for each call. Circles are

@@ -48,6 +48,7 @@ EXIT_STATUS: Mapping[str, int] = MappingProxyType(
         "disk-full": 1,
         "store-damaged": 1,
         "rate-limited": 1,
+        "internal": 1,
     }
 )
 """Error code -> process exit status. The codes are stable: they may grow, never change meaning."""
@@ -56,8 +57,8 @@ EXIT_STATUS: Mapping[str, int] = MappingProxyType(
 class MbxError(Exception):
     """A refusal with a stable code.
 
-    `code` is a key of `EXIT_STATUS`, `message` one sentence for people, `next_step` the exact command
-    or act that helps (or None), `facts` further JSON-able facts for programs.
+    `code` is a key of `EXIT_STATUS`, `message` one sentence for people, `next_step` the exact
+    command or act that helps (or None), `facts` further JSON-able facts for programs.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ SUGGESTIONS_MAX: Final = 3
 # Bytes.
 BODY_MAX_BYTES: Final = 262_144
 REQUEST_LINE_MAX_BYTES: Final = 2 * 1024 * 1024
-"""A body of 262,144 control characters grows sixfold as JSON escapes: 1,572,864 bytes and the envelope."""
+"""262,144 control characters grow sixfold as JSON escapes: 1,572,864 bytes and the envelope."""
 ANSWER_MAX_BYTES: Final = 1024 * 1024
 RECORD_MAX_BYTES: Final = 2 * 1024 * 1024
 

@@ -1,0 +1,58 @@
+"""Ids as people type them: unique prefixes of the 26 characters, turned into ranges of integers."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from mbx.core.errors import MbxError
+from mbx.core.keys import crockford
+from mbx.core.limits import ID_CHARS, ID_PREFIX_MIN_CHARS
+
+_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+_VALUE: Final = {letter: value for value, letter in enumerate(_ALPHABET)}
+_KEY_BITS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class IdPrefix:
+    """A checked prefix `text`; ids that start so have their first eight bytes in [low8, high8]."""
+
+    text: str
+    low8: int
+    high8: int
+
+    def matches(self, digest: bytes) -> bool:
+        """True when the id of this 32-byte digest starts with the prefix."""
+        return crockford(digest).startswith(self.text)
+
+
+def id8(digest: bytes) -> int:
+    """The first eight bytes of a digest as a signed integer: the store's small index key."""
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def parse_prefix(text: object) -> IdPrefix:
+    """Check an id or a prefix of at least six characters. Raises MbxError not-found."""
+    if (
+        not isinstance(text, str)
+        or not ID_PREFIX_MIN_CHARS <= len(text) <= ID_CHARS
+        or any(letter not in _VALUE for letter in text)
+    ):
+        raise MbxError(
+            "not-found",
+            f"an id has {ID_PREFIX_MIN_CHARS} to {ID_CHARS} characters of 0-9 a-z without i l o u",
+            "mbx inbox",
+        )
+    value = 0
+    for letter in text:
+        value = value << 5 | _VALUE[letter]
+    bits = 5 * len(text)
+    if bits >= _KEY_BITS:
+        low = high = value >> (bits - _KEY_BITS)
+    else:
+        low = value << (_KEY_BITS - bits)
+        high = low | ((1 << (_KEY_BITS - bits)) - 1)
+    return IdPrefix(text, _signed(low), _signed(high))
+
+
+def _signed(value: int) -> int:
+    return value - (1 << _KEY_BITS) if value >> (_KEY_BITS - 1) else value

@@ -1,0 +1,103 @@
+"""`python -m mbx.daemon [--foreground]`: one daemon for each home folder.
+
+The lock decides, not the presence or the answer of a socket: whoever does not get it says so and
+ends. The first line on standard output is JSON: ``{"ready": true}``, ``{"ready": false, "reason":
+"running"}`` or ``{"error": {code, message, next}}``; after it the standard streams are closed to
+the world.
+"""
+
+import fcntl
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable, Sequence
+
+from mbx.core.errors import MbxError
+from mbx.paths import Paths, make_folder
+
+_FAILED = 1
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the daemon; its exit status."""
+    foreground = "--foreground" in argv
+    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        paths = Paths.from_environ(os.environ)
+        make_folder(paths.home())
+        lock = _lock(paths.lock_path())
+        if lock is None:
+            _say({"ready": False, "reason": "running", "home": paths.home()})
+            return 0
+        return _serve(paths, foreground)
+    except MbxError as error:
+        _say({"error": error.as_object()})
+        return error.exit_status
+    except OSError as error:
+        refusal = MbxError("daemon-unreachable", f"{error.filename or 'start'}: {error.strerror}")
+        _say({"error": refusal.as_object()})
+        return refusal.exit_status
+
+
+def _lock(path: str) -> int | None:
+    """The descriptor that holds the daemon lock until the process ends; None: another has it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _serve(paths: Paths, foreground: bool) -> int:
+    # Imported only by the one that serves: starters that lose the race end in a few milliseconds.
+    import asyncio
+
+    import uvloop
+
+    from mbx.daemon import app
+    from mbx.daemon.journal import Journal
+    from mbx.daemon.world import SystemWorld
+    from mbx.store.database import StoreFailure
+
+    world = SystemWorld()
+    journal = Journal(paths.log_path(), world.now_ms)
+    announce = _announcer(paths, foreground)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(app.run(paths, world, journal, announce))
+    except StoreFailure as failure:
+        journal.write("ended", why=failure)
+        refusal = MbxError("store-damaged", str(failure), "mbx doctor", path=paths.store_path())
+        _say({"error": refusal.as_object()})
+        return _FAILED
+    finally:
+        journal.close()
+    return 0
+
+
+def _announcer(paths: Paths, foreground: bool) -> Callable[[], None]:
+    def announce() -> None:
+        _say({"ready": True, "pid": os.getpid(), "socket": paths.socket_path()})
+        if not foreground:
+            nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            for stream in (0, 1, 2):
+                os.dup2(nowhere, stream)
+            os.close(nowhere)
+
+    return announce
+
+
+def _say(line: dict[str, object]) -> None:
+    try:
+        os.write(1, json.dumps(line).encode() + b"\n")
+    except OSError:
+        return  # the starter is gone; the daemon serves others
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,246 @@
+"""The daemon put together: store, holders, faces and workers; its start, its service, its end."""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import stat
+import traceback
+from collections.abc import Callable
+from typing import Any, Final
+
+from mbx import __version__
+from mbx.core.errors import MbxError
+from mbx.core.limits import STOP_DEADLINE_MS
+from mbx.daemon import booting
+from mbx.daemon.booting import Boot
+from mbx.daemon.context import Answer, Facts
+from mbx.daemon.credentials import Credentials
+from mbx.daemon.dispatch import PROTOCOL, Dispatcher, Work
+from mbx.daemon.effects import Arrived, Effect, Ended, Granted, Revive, Seen, Stop
+from mbx.daemon.faces.local import LocalFace, Office
+from mbx.daemon.gate import Caller
+from mbx.daemon.holders import Holders
+from mbx.daemon.journal import Journal
+from mbx.daemon.processes import DeathWatch, boot_id
+from mbx.daemon.workers.committer import Committer
+from mbx.daemon.workers.indexer import Indexer
+from mbx.daemon.workers.timers import Timers
+from mbx.daemon.world import World
+from mbx.paths import Paths, make_folder
+from mbx.store.database import Committed, Database, Outcome, StoreFailure
+from mbx.store.migrate import open_store
+
+_BACKLOG: Final = 511
+_DRAIN_S: Final = STOP_DEADLINE_MS / 1000 - 1.5
+"""What accepted work may take at a stop; the rest of the five seconds is for closing the store."""
+
+Announce = Callable[[], None]
+
+
+async def run(paths: Paths, world: World, journal: Journal, announce: Announce) -> None:
+    """Serve until told to stop. `announce` is called once, when callers are served.
+
+    The caller holds the daemon lock. Raises MbxError for what the owner can mend, StoreFailure when
+    the store can no longer be trusted.
+    """
+    loop = asyncio.get_running_loop()
+    make_folder(paths.run_dir())
+    database = await Database.open(lambda: open_store(paths.store_path()))
+    try:
+        outcome = (await database.write([lambda tx: booting.boot(tx, paths, world, boot_id())]))[0]
+        if not isinstance(outcome, Committed):
+            raise outcome.error
+        daemon = Daemon(paths, world, journal, database, outcome.value, loop)
+        await daemon.serve(announce)
+    finally:
+        await database.close()
+
+
+class Daemon:
+    """One running daemon."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        world: World,
+        journal: Journal,
+        database: Database,
+        boot: Boot,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._paths = paths
+        self._journal = journal
+        self._stop = asyncio.Event()
+        self._committer = Committer(database)
+        self._indexer = Indexer(self._committer)
+        self._watch = DeathWatch(loop)
+        self._holders = Holders(world, self._watch, self._bury)
+        self._credentials = Credentials(paths)
+        facts = Facts(
+            os.getpid(),
+            __version__,
+            PROTOCOL,
+            paths.home(),
+            paths.socket_path(),
+            world.monotonic_ms(),
+        )
+        self._dispatcher = Dispatcher(
+            boot.host, world, facts, self._holders.observe, self._holders.last_seen_ms
+        )
+        self._timers = Timers(
+            self._dispatcher, self._committer, self._holders, self._watch, self._credentials
+        )
+        self._face = LocalFace(
+            Office(
+                user_id=os.geteuid(),
+                host_label=boot.host.label,
+                known=self._holders.known,
+                granted_epoch=self._holders.granted_epoch,
+                accept=self._accept,
+                submit=self._submit,
+                log=journal.write,
+            )
+        )
+        self._credentials.keep_only({(row.cli, row.session_id) for row, _ in boot.sessions})
+        for row, name in boot.sessions:
+            self._holders.restore(row, name)
+
+    async def serve(self, announce: Announce) -> None:
+        """Listen, answer, end in order."""
+        listening = _listen(self._paths.socket_path())
+        inode = os.stat(self._paths.socket_path()).st_ino
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._log_exception)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        server = await loop.create_unix_server(self._face.connection, sock=listening)
+        gc.collect()
+        gc.freeze()
+        self._journal.write("ready", version=__version__, pid=os.getpid())
+        try:
+            async with asyncio.TaskGroup() as group:
+                workers = (self._committer, self._indexer, self._timers)
+                tasks = [group.create_task(worker.serve()) for worker in workers]
+                announce()
+                await self._stop.wait()
+                await self._wind_down(server)
+                for task in tasks:
+                    task.cancel()
+        except* StoreFailure as failures:
+            self._journal.write("the store failed", why=failures.exceptions[0])
+            raise failures.exceptions[0] from None
+        finally:
+            _remove_own(self._paths.socket_path(), inode)
+            self._watch.close()
+        self._journal.write("stopped", pid=os.getpid())
+
+    async def _wind_down(self, server: asyncio.AbstractServer) -> None:
+        """Accept nothing new, finish what was accepted, let the answers out."""
+        server.close()
+        try:
+            async with asyncio.timeout(_DRAIN_S):
+                await self._committer.drain()
+        except TimeoutError:
+            self._journal.write("stopped with work waiting; its callers were not answered")
+        self._face.close()
+        await asyncio.sleep(0)
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def _accept(self, caller: Caller, method: object, params: object) -> Work:
+        if self._stop.is_set():
+            raise MbxError("daemon-unreachable", "the daemon is stopping", "repeat the command")
+        if method == "identity.claim" and isinstance(params, dict):
+            self._holders.look_at(params.get("name"))
+        return self._dispatcher.work(caller, method, params)
+
+    def _submit(self, work: Work, done: Callable[[Outcome[Answer]], None]) -> None:
+        queue = self._committer.write if work.writes else self._committer.read
+        queue(work.unit, lambda outcome: self._finish(outcome, done))
+
+    def _finish(self, outcome: Outcome[Answer], done: Callable[[Outcome[Answer]], None]) -> None:
+        """Committed: let the effects out, then the answer."""
+        if isinstance(outcome, Committed):
+            for effect in outcome.value.effects:
+                self._perform(effect)
+        done(outcome)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Seen():
+                self._holders.heard(effect.identity_no, effect.epoch)
+            case Arrived():
+                self._indexer.wake()
+            case Granted():
+                self._holders.granted(effect)
+                self._keep(effect)
+            case Ended():
+                self._holders.ended(effect)
+                self._credentials.remove(effect.cli, effect.session_id, effect.epoch)
+            case Revive():
+                self._inside(self._dispatcher.revival(effect))
+            case Stop():
+                self._stop.set()
+
+    def _keep(self, granted: Granted) -> None:
+        try:
+            self._credentials.write(
+                granted.cli, granted.session_id, granted.identity, granted.epoch, granted.token
+            )
+        except OSError as error:  # the lease stands; the timers write the file again
+            self._journal.write("a credential could not be written", why=error.strerror)
+
+    def _bury(self, session_no: int, why: str) -> None:
+        self._inside(self._dispatcher.burial(session_no, why))
+
+    def _inside(self, work: Work) -> None:
+        """Work of the daemon's own: nobody waits for its answer."""
+        self._submit(work, self._log_refusal)
+
+    def _log_exception(self, loop: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
+        error = told.get("exception")
+        trace = "".join(traceback.format_exception(error)) if error else None
+        self._journal.write("a callback failed", why=told.get("message"), trace=trace)
+
+    def _log_refusal(self, outcome: Outcome[Any]) -> None:
+        if not isinstance(outcome, Committed):
+            self._journal.write("work of its own was refused", why=outcome.error)
+
+
+def _listen(path: str) -> socket.socket:
+    """The listening socket, private from the first instant.
+
+    We hold the lock: what is there is old.
+    """
+    try:
+        if stat.S_ISSOCK(os.lstat(path).st_mode):
+            os.unlink(path)
+    except FileNotFoundError:
+        pass
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    old_mask = os.umask(0o177)
+    try:
+        listening.bind(path)
+    except OSError as error:
+        listening.close()
+        raise MbxError(
+            "daemon-unreachable",
+            f"the socket {path} cannot be made: {error.strerror}",
+            f"move {path} aside" if os.path.lexists(path) else "set MBX_RUN to another folder",
+            path=path,
+        ) from error
+    finally:
+        os.umask(old_mask)
+    listening.listen(_BACKLOG)
+    listening.setblocking(False)
+    return listening
+
+
+def _remove_own(path: str, inode: int) -> None:
+    try:
+        if os.lstat(path).st_ino == inode:
+            os.unlink(path)
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,71 @@
+"""The first unit of work of a daemon's life: whose store this is, and who still lives."""
+
+import os
+from dataclasses import dataclass
+
+from mbx.core.errors import MbxError
+from mbx.core.keys import crockford, key_id
+from mbx.core.names import fold_host_label
+from mbx.daemon import granting, keystore
+from mbx.daemon.host import Host
+from mbx.daemon.processes import evidence
+from mbx.daemon.world import Moment, World, moment
+from mbx.paths import Paths
+from mbx.store import audit, hosts, identities, sessions
+from mbx.store.database import Tx
+from mbx.store.hosts import HostRow
+from mbx.store.sessions import SessionRow
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """The host, and the sessions that still have a grant, each with its identity's name."""
+
+    host: Host
+    sessions: list[tuple[SessionRow, str]]
+
+
+def boot(tx: Tx, paths: Paths, world: World, boot_id: str) -> Boot:
+    """Load or make the host, bury the sessions whose processes ended while nobody watched.
+
+    Raises MbxError store-damaged when key and store do not belong together.
+    """
+    now = moment(world)
+    host = _host(tx, paths.host_key_path(), now)
+    living: list[tuple[SessionRow, str]] = []
+    for session in sessions.bound(tx):
+        why = _why_dead(session, boot_id)
+        if why:
+            granting.bury(tx, now, session, why)
+        elif session.identity_no is not None:
+            living.append((session, identities.by_no(tx, session.identity_no).name))
+    sessions.forget_unused(tx)
+    return Boot(host, living)
+
+
+def _why_dead(session: SessionRow, boot_id: str) -> str | None:
+    if session.process.boot_id != boot_id:
+        return "the machine was started again"
+    if evidence(session.process) == "dead":
+        return "its process ended while no daemon ran"
+    return None
+
+
+def _host(tx: Tx, key_path: str, now: Moment) -> Host:
+    known = hosts.find(tx)
+    key = keystore.load_or_create(key_path, now.draw("host key"), must_exist=known is not None)
+    own_id = key_id(keystore.ROLE, key.public)
+    if known is None:
+        known = HostRow(
+            own_id, key.public, fold_host_label(os.uname().nodename), crockford(now.draw("store"))
+        )
+        hosts.create(tx, known, now.now_ms)
+        audit.append(tx, at_ms=now.now_ms, act="host", identity=None, key_id=own_id)
+    if known.public_key != key.public:
+        raise MbxError(
+            "store-damaged",
+            f"the host key {key_path} is not the one this store belongs to ({known.key_id})",
+            "put the right host.key back from a backup, mode 600",
+            path=key_path,
+        )
+    return Host(known.label, known.key_id, key)

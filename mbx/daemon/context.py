@@ -1,0 +1,50 @@
+"""What a method may know besides its transaction and its principal."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mbx.core.lease import Observation
+from mbx.daemon.effects import Effect
+from mbx.daemon.host import Host
+from mbx.daemon.world import Moment
+from mbx.store.leases import LeaseRow
+
+Result = dict[str, Any]
+"""The JSON object of an answer, with the fields of the contract."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What `daemon status` tells of the running process; times on the monotonic clock, ms."""
+
+    pid: int
+    version: str
+    protocol: int
+    home: str
+    socket: str
+    started_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One request's surroundings.
+
+    `observe` tells what is known of a lease's holder,
+    `last_seen_ms` when a holder was last heard of in this daemon's life (ms UTC).
+    """
+
+    host: Host
+    moment: Moment
+    facts: Facts
+    observe: Callable[[LeaseRow], Observation | None]
+    last_seen_ms: Callable[[int], int | None]
+    uptime_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A result and the effects that its commit lets out."""
+
+    result: Result
+    effects: Sequence[Effect] = field(default=())

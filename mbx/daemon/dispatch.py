@@ -1,0 +1,181 @@
+"""From a call to a unit of work: gate, then parameters, then the act, in one transaction.
+
+The lease is checked before ids and body, so a bad body never hides `no-lease`. A repeat with the
+same idempotency key gives the first answer; the same key with another request is refused.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mbx.core.errors import MbxError
+from mbx.core.lease import LeaseState, Observation
+from mbx.daemon import gate, granting
+from mbx.daemon.context import Answer, Context, Facts
+from mbx.daemon.effects import Revive, Seen
+from mbx.daemon.gate import Access, Caller, Holder, Open, Session
+from mbx.daemon.host import Host
+from mbx.daemon.methods import METHODS
+from mbx.daemon.methods.table import Method
+from mbx.daemon.params import Params
+from mbx.daemon.world import World, moment
+from mbx.store import answers, sessions
+from mbx.store.bindings import Binding
+from mbx.store.database import Tx, Unit
+from mbx.store.leases import LeaseRow
+
+PROTOCOL: Final = 1
+"""The version of the local protocol."""
+
+_ADMIT: Final[Mapping[Access, Callable[[Tx, Caller], Open | Session | Holder]]] = {
+    Access.OPEN: gate.admit_open,
+    Access.SESSION: gate.admit_session,
+    Access.LEASE: gate.admit_holder,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A unit of work and the queue it belongs to."""
+
+    unit: Unit[Answer]
+    writes: bool
+
+
+class Dispatcher:
+    """Makes units of work. Holds no state of its own: everything is in the store or passed in."""
+
+    def __init__(
+        self,
+        host: Host,
+        world: World,
+        facts: Facts,
+        observe: Callable[[LeaseRow], Observation | None],
+        last_seen_ms: Callable[[int], int | None],
+    ) -> None:
+        self.host = host
+        self.world = world
+        self.facts = facts
+        self._observe = observe
+        self._last_seen_ms = last_seen_ms
+
+    def context(self) -> Context:
+        """The surroundings of a request that arrives now."""
+        return Context(
+            host=self.host,
+            moment=moment(self.world),
+            facts=self.facts,
+            observe=self._observe,
+            last_seen_ms=self._last_seen_ms,
+            uptime_ms=self.world.monotonic_ms() - self.facts.started_ms,
+        )
+
+    def work(self, caller: Caller, name: object, params: object) -> Work:
+        """The unit that carries out a call.
+
+        Raises MbxError usage for a method that is not there.
+        """
+        method = METHODS.get(name) if isinstance(name, str) else None
+        if method is None:
+            raise MbxError("usage", "there is no such method", "see docs/protocol-local.md")
+        call = _read(method, params)
+        context = self.context()
+        return Work(lambda tx: _carry_out(context, tx, caller, method, call), method.writes)
+
+    def burial(self, session_no: int, why: str) -> Work:
+        """The unit that ends a session whose process is dead."""
+        now = moment(self.world)
+
+        def unit(tx: Tx) -> Answer:
+            session = sessions.by_no(tx, session_no)
+            ended = granting.bury(tx, now, session, why) if session else None
+            return Answer({}, (ended,) if ended else ())
+
+        return Work(unit, writes=True)
+
+    def revival(self, effect: Revive) -> Work:
+        """The unit that holds a lapsed lease again for the holder that just used it."""
+        now = moment(self.world)
+
+        def unit(tx: Tx) -> Answer:
+            granting.revive(tx, now, effect.identity_no, effect.epoch)
+            return Answer({})
+
+        return Work(unit, writes=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    request: Any
+    key: str | None
+    fault: MbxError | None
+
+
+def _read(method: Method[Any, Any], given: object) -> _Call:
+    """The parameters as a request; a fault is kept for after the gate."""
+    try:
+        params = Params(given)
+        key = params.key() if method.writes else None
+        request = method.read(params)
+        params.finish()
+    except MbxError as fault:
+        return _Call(None, None, fault)
+    return _Call(request, key, None)
+
+
+def _carry_out(
+    context: Context, tx: Tx, caller: Caller, method: Method[Any, Any], call: _Call
+) -> Answer:
+    principal = _ADMIT[method.access](tx, caller)
+    if call.fault is not None:
+        raise call.fault
+    if call.key is None or isinstance(principal, Open):
+        answer = method.act(context, tx, principal, call.request)
+    else:
+        answer = _once(context, tx, method, principal, call)
+    return _with_signs_of_life(answer, principal)
+
+
+def _once(
+    context: Context, tx: Tx, method: Method[Any, Any], principal: Session | Holder, call: _Call
+) -> Answer:
+    """Act, or answer as before. The first answer is kept for ever, in the same transaction."""
+    assert call.key is not None
+    scope, digest = _scope(principal), _digest(method.name, call.request)
+    earlier = answers.find(tx, scope, call.key)
+    if earlier is not None:
+        if earlier[0] != digest:
+            raise MbxError(
+                "idempotency-conflict",
+                "this idempotency key was used before, for another request",
+                "repeat the first request unchanged, or use a new key",
+            )
+        return Answer({**json.loads(earlier[1]), "duplicate": True})
+    answer = method.act(context, tx, principal, call.request)
+    answers.save(tx, scope, call.key, digest, json.dumps(answer.result, separators=(",", ":")))
+    return answer
+
+
+def _scope(principal: Session | Holder) -> str:
+    if isinstance(principal, Holder):
+        return f"i{principal.identity_no}"
+    process = principal.process
+    return f"s{process.pid}:{process.start_ticks}:{process.boot_id}:{principal.conversation}"
+
+
+def _digest(method: str, request: object) -> bytes:
+    text = f"{method}\0{request!r}".encode("utf-8", "backslashreplace")
+    return hashlib.sha256(text).digest()[:16]
+
+
+def _with_signs_of_life(answer: Answer, principal: Open | Session | Holder) -> Answer:
+    binding: Binding | None = principal.binding
+    if binding is None:
+        return answer
+    seen = Seen(binding.identity_no, binding.lease.epoch)
+    if binding.lease.state is LeaseState.LAPSED:
+        revive = Revive(binding.identity_no, binding.lease.epoch)
+        return Answer(answer.result, (*answer.effects, seen, revive))
+    return Answer(answer.result, (*answer.effects, seen))

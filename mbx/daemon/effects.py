@@ -1,0 +1,69 @@
+"""Effects: what must happen after a commit, as values.
+
+A unit returns them; only a commit lets them out.
+"""
+
+from dataclasses import dataclass
+
+from mbx.core.evidence import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A session was given an identity: watch its process, write its credential."""
+
+    session_no: int
+    process: Process
+    conversation: str
+    cli: str
+    session_id: str
+    identity_no: int
+    identity: str
+    name: str
+    epoch: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A session no longer holds an identity by its own act or its death: forget it."""
+
+    session_no: int
+    process: Process
+    conversation: str
+    cli: str
+    session_id: str
+    identity_no: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revive:
+    """A lapsed lease was used by its holder: it is held again."""
+
+    identity_no: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """New mail was committed: the index has work, recipients can be told."""
+
+    recipients: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A holder was heard of (kept in memory; the store gets it once a minute)."""
+
+    identity_no: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The daemon was asked to stop."""
+
+
+Effect = Granted | Ended | Revive | Arrived | Seen | Stop
+"""Every effect there is."""

@@ -1,0 +1,1 @@
+"""Faces: how callers reach the dispatcher. They translate; they never decide."""

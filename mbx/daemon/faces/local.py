@@ -1,0 +1,386 @@
+"""The local face: JSON-RPC lines over a unix socket, for processes of the same user.
+
+Bounded everywhere: bytes a line, requests in flight a connection, connections, bytes waiting in
+all. After a bad line the connection stays in step: one clear answer, nothing of it read as the next
+request.
+"""
+
+import asyncio
+import hashlib
+import socket
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from mbx import __version__
+from mbx.core.canonical import CanonicalError
+from mbx.core.errors import MbxError
+from mbx.core.evidence import Claim, Lineage, SessionKey
+from mbx.core.limits import (
+    ANSWER_MAX_BYTES,
+    CLI_NAME_MAX_CHARS,
+    CONNECTIONS_MAX,
+    REQUEST_LINE_MAX_BYTES,
+    REQUESTS_IN_FLIGHT_MAX,
+    SESSION_ID_MAX_CHARS,
+    WAITING_MAX_BYTES,
+)
+from mbx.daemon import codec, processes
+from mbx.daemon.context import Answer
+from mbx.daemon.dispatch import PROTOCOL, Work
+from mbx.daemon.gate import Caller
+from mbx.daemon.methods import METHODS
+from mbx.store.database import Committed, Outcome
+
+HELLO_DEADLINE_S: Final = 10.0
+"""A connection that has not said hello by then is closed."""
+
+_PARSE_ERROR: Final = -32700
+_INVALID_REQUEST: Final = -32600
+_REFUSED: Final = -32000
+_UNSENT_MAX_BYTES: Final = 8 * ANSWER_MAX_BYTES
+_TOKEN_CHARS: Final = 64
+
+
+class Office:
+    """What the face needs of the daemon behind it."""
+
+    def __init__(
+        self,
+        *,
+        user_id: int,
+        host_label: str,
+        known: Callable[[], Any],
+        granted_epoch: Callable[[Any, str], int | None],
+        accept: Callable[[Caller, object, object], Work],
+        submit: Callable[[Work, Callable[[Outcome[Answer]], None]], None],
+        log: Callable[..., None],
+    ) -> None:
+        self.user_id = user_id
+        self.host_label = host_label
+        self.known = known
+        self.granted_epoch = granted_epoch
+        self.accept = accept
+        self.submit = submit
+        self.log = log
+
+
+class LocalFace:
+    """All local connections and what they may use together."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self.connections: set[LocalConnection] = set()
+        self.waiting_bytes = 0
+
+    def connection(self) -> "LocalConnection":
+        """A protocol object for a new connection."""
+        return LocalConnection(self)
+
+    def close(self) -> None:
+        """Send what is written and close every connection."""
+        for connection in list(self.connections):
+            connection.close()
+
+    def waited(self, size_bytes: int) -> None:
+        """Account for bytes that arrived (negative: that were answered); at the limit all wait."""
+        was_full = self.waiting_bytes > WAITING_MAX_BYTES
+        self.waiting_bytes += size_bytes
+        if was_full and self.waiting_bytes <= WAITING_MAX_BYTES:
+            for connection in self.connections:
+                connection.resume()
+
+
+class LocalConnection(asyncio.Protocol):
+    """One connection: splits lines, says hello, hands calls on, writes answers."""
+
+    def __init__(self, face: LocalFace) -> None:
+        self._face = face
+        self._office = face.office
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._searched = 0
+        self._discarding = False
+        self._in_flight = 0
+        self._paused = False
+        self._blocked = False
+        self._greeted = False
+        self._mismatch: MbxError | None = None
+        self._lineage = Lineage("unknown", reason="no hello yet")
+        self._claimed: SessionKey | None = None
+        self._token_hash: bytes | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # -- transport ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A process connected: only our own user's may stay."""
+        # uvloop's transports are none of asyncio's classes, but have their methods.
+        self._transport = transport = cast(asyncio.Transport, transport)
+        with processes.peer_of(transport.get_extra_info("socket")) as peer:
+            if peer.uid != self._office.user_id:
+                self._office.log("refused another user", uid=peer.uid)
+                transport.abort()
+                return
+        if len(self._face.connections) >= CONNECTIONS_MAX:
+            self._office.log("refused a connection: too many")
+            self._answer_error(None, _REFUSED, _too_many_connections())
+            transport.close()
+            return
+        self._face.connections.add(self)
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(HELLO_DEADLINE_S, transport.close)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The other end is gone; its units go on."""
+        self._face.connections.discard(self)
+        self._face.waited(-len(self._buffer))
+        self._buffer.clear()
+        self._transport = None
+        if self._deadline:
+            self._deadline.cancel()
+
+    def pause_writing(self) -> None:
+        """The caller does not read its answers: stop reading its requests."""
+        self._blocked = True
+        self._pace()
+
+    def resume_writing(self) -> None:
+        """The caller reads again."""
+        self._blocked = False
+        self.resume()
+
+    def eof_received(self) -> bool:
+        """The caller will say no more; what it asked is still answered."""
+        return self._in_flight > 0
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes arrived."""
+        self._face.waited(len(data))
+        self._buffer += data
+        self._take_lines()
+
+    # -- pace -----------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Go on reading if nothing speaks against it any more."""
+        if self._paused and not self._must_wait():
+            self._paused = False
+            if self._transport:
+                self._transport.resume_reading()
+            self._take_lines()
+
+    def close(self) -> None:
+        """Close after what is written has left."""
+        if self._transport:
+            self._transport.close()
+
+    def _must_wait(self) -> bool:
+        return (
+            self._blocked
+            or self._in_flight >= REQUESTS_IN_FLIGHT_MAX
+            or (self._face.waiting_bytes > WAITING_MAX_BYTES and self._in_flight > 0)
+        )
+
+    def _pace(self) -> None:
+        if self._must_wait() and not self._paused and self._transport:
+            self._paused = True
+            self._transport.pause_reading()
+
+    # -- lines ----------------------------------------------------------------------------------
+
+    def _take_lines(self) -> None:
+        while not self._must_wait():
+            end = self._buffer.find(b"\n", self._searched)
+            if end < 0:
+                self._searched = len(self._buffer)
+                self._check_length()
+                return
+            line = bytes(self._buffer[:end])
+            del self._buffer[: end + 1]
+            self._searched = 0
+            if self._discarding:
+                self._discarding = False
+                self._face.waited(-len(line) - 1)
+            else:
+                self._receive(line)
+        self._pace()
+
+    def _check_length(self) -> None:
+        """An endless line is answered once, then dropped as it comes, up to its end."""
+        if len(self._buffer) <= REQUEST_LINE_MAX_BYTES:
+            return
+        if not self._discarding:
+            self._discarding = True
+            self._answer_error(None, _INVALID_REQUEST, _line_too_long())
+        self._face.waited(-len(self._buffer))
+        self._buffer.clear()
+        self._searched = 0
+
+    def _receive(self, line: bytes) -> None:
+        size_bytes = len(line) + 1
+        request_id: object = None
+        try:
+            message = codec.decode(line, REQUEST_LINE_MAX_BYTES)
+            if not isinstance(message, dict):
+                raise MbxError("usage", "a request is one JSON object on one line")
+            request_id = _request_id(message)
+            self._call(request_id, message, size_bytes)
+        except CanonicalError as error:
+            refusal = MbxError("usage", f"the line is no JSON that is accepted here: {error}")
+            self._answer_error(None, _PARSE_ERROR, refusal)
+        except MbxError as error:
+            self._answer_error(request_id, _REFUSED, error)
+        else:
+            return
+        self._face.waited(-size_bytes)
+
+    def _call(self, request_id: object, message: dict[str, Any], size_bytes: int) -> None:
+        """Take up one request; raises MbxError when it is refused before it becomes work."""
+        method, params = message.get("method"), message.get("params")
+        if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
+            raise MbxError("usage", 'a request has "jsonrpc": "2.0", an id and a method')
+        if method == "hello":
+            self._answer(request_id, self._hello(params))
+            self._face.waited(-size_bytes)
+            return
+        self._check_greeted(method)
+        work = self._office.accept(self._caller(), method, params)
+        self._in_flight += 1
+        self._office.submit(work, lambda outcome: self._done(request_id, size_bytes, outcome))
+
+    def _done(self, request_id: object, size_bytes: int, outcome: Outcome[Answer]) -> None:
+        self._in_flight -= 1
+        self._face.waited(-size_bytes)
+        if isinstance(outcome, Committed):
+            self._answer(request_id, outcome.value.result)
+        elif isinstance(outcome.error, MbxError):
+            self._answer_error(request_id, _REFUSED, outcome.error)
+        else:
+            error = outcome.error
+            self._office.log("a request failed inside", kind=type(error).__name__, why=error)
+            self._answer_error(request_id, _REFUSED, _internal())
+        self.resume()
+
+    # -- hello ----------------------------------------------------------------------------------
+
+    def _hello(self, params: object) -> dict[str, object]:
+        if self._greeted:
+            raise MbxError("usage", "hello was said already on this connection")
+        said = params if isinstance(params, dict) else {}
+        self._greeted = True
+        if self._deadline:
+            self._deadline.cancel()
+        if said.get("protocol") != PROTOCOL:
+            self._mismatch = _mismatch(said.get("protocol"))
+            raise self._mismatch
+        self._claimed = _session_key(said.get("session"))
+        self._token_hash = _token_hash(said.get("token"))
+        claim: Claim = "self" if said.get("holder") == "self" else self._claimed
+        if self._transport:
+            sock: socket.socket = self._transport.get_extra_info("socket")
+            with processes.peer_of(sock) as peer:
+                self._lineage = processes.walk(peer, self._office.known(), claim)
+        return {"protocol": PROTOCOL, "version": __version__, "host": self._office.host_label}
+
+    def _check_greeted(self, method: str) -> None:
+        if not self._greeted:
+            raise MbxError("usage", "the first request of a connection is hello")
+        served = METHODS.get(method)
+        if self._mismatch is not None and not (served and served.across_versions):
+            raise self._mismatch
+
+    def _caller(self) -> Caller:
+        lineage = self._lineage
+        epoch = None
+        if lineage.process is not None:
+            epoch = self._office.granted_epoch(lineage.process, lineage.conversation)
+        return Caller(lineage, self._claimed, self._token_hash, epoch)
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def _answer(self, request_id: object, result: object) -> None:
+        self._write({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+    def _answer_error(self, request_id: object, number: int, error: MbxError) -> None:
+        body = {"code": number, "message": error.message, "data": error.as_object()}
+        self._write({"jsonrpc": "2.0", "id": request_id, "error": body})
+
+    def _write(self, answer: object) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(codec.encode(answer) + b"\n")
+        if transport.get_write_buffer_size() > _UNSENT_MAX_BYTES:
+            self._office.log("closed a connection that does not read its answers")
+            transport.abort()
+
+
+def _request_id(message: dict[str, Any]) -> object:
+    request_id = message.get("id")
+    if isinstance(request_id, str) and len(request_id) <= SESSION_ID_MAX_CHARS:
+        return request_id
+    if isinstance(request_id, int) and not isinstance(request_id, bool):
+        return request_id
+    raise MbxError("usage", "a request needs an id: a whole number or a short string")
+
+
+def _session_key(said: object) -> SessionKey | None:
+    if said is None:
+        return None
+    cli, session_id = (said.get("cli"), said.get("id")) if isinstance(said, dict) else (None, None)
+    if (
+        not isinstance(cli, str)
+        or not isinstance(session_id, str)
+        or not 1 <= len(cli) <= CLI_NAME_MAX_CHARS
+        or not 1 <= len(session_id) <= SESSION_ID_MAX_CHARS
+        or not (cli + session_id).isprintable()
+    ):
+        raise MbxError(
+            "usage",
+            "session must name cli and id, printable,"
+            f" at most {CLI_NAME_MAX_CHARS} and {SESSION_ID_MAX_CHARS} characters",
+        )
+    return SessionKey(cli, session_id)
+
+
+def _token_hash(said: object) -> bytes | None:
+    if said is None:
+        return None
+    if not isinstance(said, str) or len(said) != _TOKEN_CHARS or not said.isascii():
+        raise MbxError("usage", f"token must be {_TOKEN_CHARS} hexadecimal characters")
+    return hashlib.sha256(said.encode()).digest()
+
+
+def _mismatch(theirs: object) -> MbxError:
+    told = theirs if isinstance(theirs, int) else None
+    return MbxError(
+        "version-mismatch",
+        f"the running daemon (mbx {__version__}) speaks protocol {PROTOCOL}, this caller {told}",
+        "mbx daemon restart",
+        protocol=PROTOCOL,
+        version=__version__,
+    )
+
+
+def _line_too_long() -> MbxError:
+    return MbxError(
+        "too-many",
+        f"a request line may have {REQUEST_LINE_MAX_BYTES:,} bytes; this one is longer",
+        limit_bytes=REQUEST_LINE_MAX_BYTES,
+    )
+
+
+def _too_many_connections() -> MbxError:
+    return MbxError(
+        "rate-limited",
+        f"{CONNECTIONS_MAX} connections are open already",
+        "close some, then repeat",
+    )
+
+
+def _internal() -> MbxError:
+    return MbxError(
+        "internal",
+        "the daemon failed at this request and changed nothing; its log says where",
+        "mbx doctor",
+    )

@@ -1,0 +1,199 @@
+"""The one gate: who may do what, decided inside the transaction that does it.
+
+A handler receives a value that only this module can make (`Open`, `Session`, `Holder`), so a check
+that was forgotten does not type-check. What a caller *says* about itself never counts; what counts
+is the `Lineage` that the kernel's word about its process gave, and, only where that cannot say, a
+token.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from mbx.core.errors import MbxError
+from mbx.core.evidence import Lineage, Process, SessionKey
+from mbx.core.lease import LeaseState
+from mbx.store import bindings, leases, sessions
+from mbx.store.bindings import Binding
+from mbx.store.database import Tx
+
+_SEAL: Final = object()
+
+
+class Access(Enum):
+    """What a method needs of its caller."""
+
+    OPEN = "nothing"
+    SESSION = "a session"
+    LEASE = "a lease"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What is known of the other end of a connection.
+
+    `granted_epoch` is the epoch that its session had when the request arrived (None: none known),
+    so that a request written under one lease is never carried out under a later one.
+    """
+
+    lineage: Lineage
+    claimed: SessionKey | None = None
+    token_hash: bytes | None = None
+    granted_epoch: int | None = None
+
+    @property
+    def conversation(self) -> str:
+        """What tells conversations of one process apart ('' where it has only one)."""
+        return self.lineage.conversation
+
+
+@dataclass(frozen=True, slots=True)
+class _Sealed:
+    seal: object = field(repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.seal is not _SEAL:
+            raise TypeError("only the gate admits callers")
+
+
+@dataclass(frozen=True, slots=True)
+class Open(_Sealed):
+    """Anybody at all; `binding` is the lease it holds, if it holds one now."""
+
+    caller: Caller
+    binding: Binding | None
+
+
+@dataclass(frozen=True, slots=True)
+class Session(_Sealed):
+    """A caller whose session is known; it may hold an identity or not."""
+
+    caller: Caller
+    cli: str
+    session_id: str
+    conversation: str
+    process: Process
+    binding: Binding | None
+
+
+@dataclass(frozen=True, slots=True)
+class Holder(_Sealed):
+    """A caller that holds `binding.identity` at `epoch`, as of this transaction."""
+
+    binding: Binding
+    epoch: int
+
+    @property
+    def identity_no(self) -> int:
+        """The identity's key in the store."""
+        return self.binding.identity_no
+
+
+def admit_open(tx: Tx, caller: Caller) -> Open:
+    """Anybody; with the binding where there is a valid one."""
+    try:
+        binding: Binding | None = _valid_binding(tx, caller)
+    except MbxError:
+        binding = None
+    return Open(_SEAL, caller, binding)
+
+
+def admit_session(tx: Tx, caller: Caller) -> Session:
+    """A caller that can hold a lease. Raises MbxError no-lease, lease-foreign."""
+    lineage = caller.lineage
+    if lineage.verdict != "session" or lineage.process is None:
+        raise _no_session(lineage)
+    granted = bindings.of_process(tx, lineage.process, caller.conversation)
+    if caller.token_hash is not None:
+        _refuse_foreign_token(tx, caller, granted)
+    valid = granted if granted and _still_held(granted, None) else None
+    return Session(
+        _SEAL, caller, lineage.cli, lineage.session_id, caller.conversation, lineage.process, valid
+    )
+
+
+def admit_holder(tx: Tx, caller: Caller) -> Holder:
+    """A caller that holds a lease now. Raises MbxError no-lease, lease-lost, lease-foreign."""
+    binding = _valid_binding(tx, caller)
+    return Holder(_SEAL, binding, binding.granted_epoch)
+
+
+def holder_of(tx: Tx, session: Session) -> Holder:
+    """The session as holder. Raises as `admit_holder`."""
+    return admit_holder(tx, session.caller)
+
+
+def _valid_binding(tx: Tx, caller: Caller) -> Binding:
+    lineage = caller.lineage
+    if lineage.verdict == "session" and lineage.process is not None:
+        binding = bindings.of_process(tx, lineage.process, caller.conversation)
+        if caller.token_hash is not None:
+            _refuse_foreign_token(tx, caller, binding)
+        if binding is None:
+            raise _no_identity()
+        if not _still_held(binding, caller.granted_epoch):
+            raise _lost(tx, binding)
+        return binding
+    if lineage.verdict == "unknown" and caller.token_hash is not None:
+        binding = bindings.of_token(tx, caller.token_hash)
+        if binding is None:
+            raise _no_session(lineage)
+        if not _still_held(binding, None):
+            raise _lost(tx, binding)
+        return binding
+    raise _no_session(lineage)
+
+
+def _still_held(binding: Binding, expected_epoch: int | None) -> bool:
+    """Is the grant the lease of now? A lapsed lease nobody took still is: sleep is not death."""
+    if expected_epoch is not None and expected_epoch != binding.granted_epoch:
+        return False
+    return (
+        binding.lease.epoch == binding.granted_epoch and binding.lease.state is not LeaseState.FREE
+    )
+
+
+def _refuse_foreign_token(tx: Tx, caller: Caller, own: Binding | None) -> None:
+    assert caller.token_hash is not None
+    theirs = bindings.of_token(tx, caller.token_hash)
+    if theirs and (own is None or theirs.identity_no != own.identity_no):
+        raise MbxError(
+            "lease-foreign",
+            f"the token of {theirs.name} was sent from another session than the one that holds it",
+            "unset MBX_CLI and MBX_SESSION, then mbx whoami",
+            identity=theirs.name,
+        )
+
+
+def _no_session(lineage: Lineage) -> MbxError:
+    return MbxError(
+        "no-lease",
+        f"no session was found that could hold an identity: {lineage.reason}",
+        "mbx run --as NAME -- COMMAND",
+    )
+
+
+def _no_identity() -> MbxError:
+    return MbxError(
+        "no-lease",
+        "this session holds no identity",
+        "mbx identity claim NAME (new: mbx identity register NAME --role ROLE)",
+    )
+
+
+def _lost(tx: Tx, binding: Binding) -> MbxError:
+    row = leases.find(tx, binding.identity_no)
+    holder = sessions.by_no(tx, row.lease.session_no) if row.lease.session_no else None
+    words = f"by {holder.cli} {holder.session_id}" if holder else "by nobody"
+    state = row.lease.state.name.lower()
+    return MbxError(
+        "lease-lost",
+        f"{binding.name} was taken from this session; it is now {state}"
+        + (f" {words}" if row.lease.state is LeaseState.HELD else ""),
+        "mbx identity list",
+        identity=binding.name,
+        epoch=row.lease.epoch,
+        granted_epoch=binding.granted_epoch,
+        holder={"cli": holder.cli, "session": holder.session_id} if holder else None,
+        since_ms=row.lease.since_ms,
+    )

@@ -1,0 +1,177 @@
+"""Grants and their ends: the writes that every claim, release and death share."""
+
+import hashlib
+from typing import Final
+
+from mbx.core.lease import Lease, LeaseState, transition
+from mbx.core.limits import LEASE_TIMEOUT_MS
+from mbx.core.record import Record
+from mbx.daemon.context import Context
+from mbx.daemon.effects import Ended, Granted
+from mbx.daemon.host import Host
+from mbx.daemon.world import Moment
+from mbx.store import audit, identities, leases, sessions
+from mbx.store.database import Tx
+from mbx.store.identities import IdentityRow
+from mbx.store.leases import LeaseRow
+from mbx.store.sessions import SessionRow
+
+_TOKENS_KEPT_EPOCHS: Final = 2
+"""Tokens of the epoch before are kept, so that they answer lease-lost rather than nothing."""
+
+
+def sign_lease(
+    host: Host, moment: Moment, identity: tuple[str, str], session: SessionRow, lease: Lease
+) -> tuple[Record, int]:
+    """The signed record of a lease and its expiry (ms UTC); `identity` is (id, name)."""
+    expires_ms = moment.now_ms + LEASE_TIMEOUT_MS
+    process = session.process
+    record = host.sign(
+        "lease",
+        {
+            "v": 1,
+            "type": "lease",
+            "iat": moment.now_ms,
+            "nonce": moment.nonce("lease"),
+            "aud": host.key_id,
+            "exp": expires_ms,
+            "identity": identity[0],
+            "name": identity[1],
+            "epoch": lease.epoch,
+            "session": {"cli": session.cli, "id": session.session_id},
+            "process": {
+                "pid": process.pid,
+                "start": process.start_ticks,
+                "boot": process.boot_id,
+            },
+            "granted": lease.since_ms,
+        },
+    )
+    return record, expires_ms
+
+
+def grant(
+    context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow, session: SessionRow
+) -> Granted:
+    """Give the identity to the session in a new epoch. Raises MbxError in-use."""
+    moment = context.moment
+    lease = transition(row.lease, "claim", now_ms=moment.now_ms, session_no=session.no)
+    record, expires_ms = sign_lease(
+        context.host, moment, (identity.identity, identity.name), session, lease
+    )
+    leases.save_grant(tx, identity.no, row.lease, lease, record, expires_ms)
+    token = moment.draw("token").hex()
+    leases.drop_tokens(tx, identity.no, lease.epoch - _TOKENS_KEPT_EPOCHS + 1)
+    leases.add_token(tx, identity.no, lease.epoch, hashlib.sha256(token.encode()).digest())
+    sessions.bind(tx, session.no, identity.no, lease.epoch)
+    audit.append(
+        tx,
+        at_ms=moment.now_ms,
+        act="claim",
+        identity=identity.identity,
+        name=identity.name,
+        epoch=lease.epoch,
+        cli=session.cli,
+        session=session.session_id,
+        record=record.id,
+    )
+    return Granted(
+        session.no,
+        session.process,
+        session.conversation,
+        session.cli,
+        session.session_id,
+        identity.no,
+        identity.identity,
+        identity.name,
+        lease.epoch,
+        token,
+    )
+
+
+def release(tx: Tx, moment: Moment, identity: IdentityRow, session: SessionRow) -> Ended:
+    """The session's own end of its lease. Raises MbxError lease-lost."""
+    row = leases.find(tx, identity.no)
+    lease = transition(row.lease, "release", now_ms=moment.now_ms, epoch=session.epoch)
+    leases.save(tx, identity.no, row.lease, lease)
+    leases.drop_tokens(tx, identity.no, lease.epoch + 1)
+    sessions.unbind(tx, session.no)
+    audit.append(
+        tx,
+        at_ms=moment.now_ms,
+        act="release",
+        identity=identity.identity,
+        name=identity.name,
+        epoch=session.epoch,
+        cli=session.cli,
+        session=session.session_id,
+    )
+    return _ended(identity.no, session)
+
+
+def lapse(tx: Tx, moment: Moment, row: LeaseRow, session: SessionRow, why: str) -> None:
+    """A held lease is held no longer: `session` is dead, or silent and not to be seen.
+
+    Its binding stays, so that a session which was only silent is told what it lost.
+    """
+    lease = transition(row.lease, "lapse", now_ms=moment.now_ms, epoch=row.lease.epoch)
+    leases.save(tx, row.identity_no, row.lease, lease)
+    identity = identities.by_no(tx, row.identity_no)
+    audit.append(
+        tx,
+        at_ms=moment.now_ms,
+        act="lapse",
+        identity=identity.identity,
+        name=identity.name,
+        epoch=row.lease.epoch,
+        cli=session.cli,
+        session=session.session_id,
+        why=why,
+    )
+
+
+def bury(tx: Tx, moment: Moment, session: SessionRow, why: str) -> Ended | None:
+    """The end of a session whose process is dead; None when it had nothing any more."""
+    if session.identity_no is None or session.epoch is None:
+        return None
+    row = leases.find(tx, session.identity_no)
+    if row.lease.epoch == session.epoch and row.lease.state is LeaseState.HELD:
+        lapse(tx, moment, row, session, why)
+    sessions.unbind(tx, session.no)
+    return _ended(session.identity_no, session)
+
+
+def revive(tx: Tx, moment: Moment, identity_no: int, epoch: int) -> None:
+    """A lapsed lease is held again by the session it was granted to: sleep is not death."""
+    row = leases.find(tx, identity_no)
+    if row.lease.epoch == epoch and row.lease.state is LeaseState.LAPSED:
+        lease = transition(row.lease, "renew", now_ms=moment.now_ms, epoch=epoch)
+        leases.save(tx, identity_no, row.lease, lease)
+        identity = identities.by_no(tx, identity_no)
+        audit.append(tx, at_ms=moment.now_ms, act="revive", identity=identity.identity, epoch=epoch)
+
+
+def renew(tx: Tx, host: Host, moment: Moment, row: LeaseRow) -> str | None:
+    """Sign a held lease again (same epoch, later expiry); the new record's id."""
+    session = sessions.by_no(tx, row.lease.session_no) if row.lease.session_no else None
+    if session is None or row.lease.state is not LeaseState.HELD:
+        return None
+    identity = identities.by_no(tx, row.identity_no)
+    record, expires_ms = sign_lease(
+        host, moment, (identity.identity, identity.name), session, row.lease
+    )
+    leases.save_renewal(tx, row.identity_no, row.lease.epoch, record, expires_ms)
+    return record.id
+
+
+def _ended(identity_no: int, session: SessionRow) -> Ended:
+    assert session.epoch is not None
+    return Ended(
+        session.no,
+        session.process,
+        session.conversation,
+        session.cli,
+        session.session_id,
+        identity_no,
+        session.epoch,
+    )

@@ -1,0 +1,147 @@
+"""What the daemon knows of holders between commits: who, alive or not, last heard of when.
+
+All of it can be lost: it is read back from the store and from the kernel at the next start.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from mbx.core.evidence import Evidence, KnownSession, Process, SessionKey
+from mbx.core.lease import Observation
+from mbx.daemon.effects import Ended, Granted
+from mbx.daemon.processes import DeathWatch, evidence
+from mbx.daemon.world import World
+from mbx.store.leases import LeaseRow
+from mbx.store.sessions import SessionRow
+
+
+@dataclass(slots=True)
+class _Held:
+    """One session that was granted `identity_no` at `epoch`; `heard_ms` is monotonic."""
+
+    session_no: int
+    key: SessionKey
+    process: Process
+    conversation: str
+    identity_no: int
+    name: str
+    epoch: int
+    evidence: Evidence
+    heard_ms: int
+
+
+class Holders:
+    """The sessions with a grant, watched for their end.
+
+    `on_death` is called, from the loop, with the store's key of each session whose process has
+    ended.
+    """
+
+    def __init__(
+        self, world: World, watch: DeathWatch, on_death: Callable[[int, str], None]
+    ) -> None:
+        self._world = world
+        self._watch = watch
+        self._on_death = on_death
+        self._sessions: dict[tuple[Process, str], _Held] = {}
+        self._by_identity: dict[int, _Held] = {}
+        self._last_seen_ms: dict[int, int] = {}
+
+    def known(self) -> Iterable[KnownSession]:
+        """Every session whose process the walk must stop at."""
+        return [KnownSession(held.key, held.process) for held in self._sessions.values()]
+
+    def granted_epoch(self, process: Process, conversation: str) -> int | None:
+        """The epoch that a session was granted last, if it has not released it."""
+        held = self._sessions.get((process, conversation))
+        return held.epoch if held else None
+
+    def restore(self, row: SessionRow, name: str) -> None:
+        """Take up a session from the store at start."""
+        if row.identity_no is None or row.epoch is None:
+            return
+        key = SessionKey(row.cli, row.session_id)
+        self._hold(
+            _Held(
+                row.no,
+                key,
+                row.process,
+                row.conversation,
+                row.identity_no,
+                name,
+                row.epoch,
+                "unknown",
+                self._world.monotonic_ms(),
+            )
+        )
+
+    def granted(self, effect: Granted) -> None:
+        """A session was given an identity."""
+        self._hold(
+            _Held(
+                effect.session_no,
+                SessionKey(effect.cli, effect.session_id),
+                effect.process,
+                effect.conversation,
+                effect.identity_no,
+                effect.name,
+                effect.epoch,
+                "unknown",
+                self._world.monotonic_ms(),
+            )
+        )
+
+    def ended(self, effect: Ended) -> None:
+        """A session gave its identity back, or its process has ended."""
+        held = self._sessions.get((effect.process, effect.conversation))
+        if held is None or held.epoch != effect.epoch:
+            return
+        del self._sessions[effect.process, effect.conversation]
+        if self._by_identity.get(effect.identity_no) is held:
+            del self._by_identity[effect.identity_no]
+        if not any(process == effect.process for process, _ in self._sessions):
+            self._watch.unwatch(effect.process)
+
+    def heard(self, identity_no: int, epoch: int) -> None:
+        """A holder made an accepted call."""
+        held = self._by_identity.get(identity_no)
+        if held is not None and held.epoch == epoch:
+            held.heard_ms = self._world.monotonic_ms()
+        self._last_seen_ms[identity_no] = self._world.now_ms()
+
+    def take_last_seen(self) -> dict[int, int]:
+        """identity_no -> ms UTC of everybody heard of since the last time (for the store)."""
+        taken, self._last_seen_ms = self._last_seen_ms, {}
+        return taken
+
+    def last_seen_ms(self, identity_no: int) -> int | None:
+        """When a holder was last heard of and the store does not know it yet (ms UTC)."""
+        return self._last_seen_ms.get(identity_no)
+
+    def observe(self, row: LeaseRow) -> Observation | None:
+        """What is known of the holder of a lease, for the epoch that it was learnt for."""
+        held = self._by_identity.get(row.identity_no)
+        if held is None:
+            return None
+        silent_ms = self._world.monotonic_ms() - held.heard_ms
+        return Observation(held.epoch, held.evidence, silent_ms)
+
+    def look_at(self, name: object) -> None:
+        """Look at the holder of `name` now: before a claim, outside its transaction."""
+        for held in self._by_identity.values():
+            if held.name == name:
+                held.evidence = evidence(held.process)
+
+    def _hold(self, held: _Held) -> None:
+        self._sessions[held.process, held.conversation] = held
+        newest = self._by_identity.get(held.identity_no)
+        if newest is None or newest.epoch <= held.epoch:
+            self._by_identity[held.identity_no] = held
+        held.evidence = evidence(held.process)
+        self._watch.watch(held.process, lambda: self._died(held.process))
+
+    def _died(self, process: Process) -> None:
+        for held in list(self._sessions.values()):
+            if held.process == process:
+                held.evidence = "dead"
+                self._on_death(held.session_no, "its process has ended")

@@ -1,0 +1,79 @@
+"""The daemon's log: one JSON object a line, bounded by size, repeats folded, no mail in it.
+
+No body, subject, key, token or signature is ever logged: callers pass constants, counts and short
+ids.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from typing import Final
+
+from mbx.core.limits import LOG_FILE_MAX_BYTES, LOG_FILES_KEPT
+from mbx.daemon.times import rfc3339
+
+_REPEAT_WINDOW_MS: Final = 60_000
+_CAUSES_MAX: Final = 256
+_VALUE_MAX_CHARS: Final = 2_000
+
+
+class Journal:
+    """Writes `path`, moving it to `path.1` … when it is full; `now_ms` is the wall clock."""
+
+    def __init__(self, path: str, now_ms: Callable[[], int]) -> None:
+        self._path = path
+        self._now_ms = now_ms
+        self._descriptor = self._open()
+        self._size_bytes = os.fstat(self._descriptor).st_size
+        self._causes: dict[str, tuple[int, int]] = {}
+
+    def write(self, event: str, **facts: object) -> None:
+        """Log `event` (a constant) with facts.
+
+        The same event is written once a minute; the next one says how many were folded.
+        """
+        now_ms = self._now_ms()
+        first_ms, folded = self._causes.get(event, (0, 0))
+        if 0 <= now_ms - first_ms < _REPEAT_WINDOW_MS:
+            self._causes[event] = (first_ms, folded + 1)
+            return
+        if len(self._causes) >= _CAUSES_MAX:
+            self._causes.clear()
+        self._causes[event] = (now_ms, 0)
+        entry: dict[str, object] = {"at": rfc3339(now_ms), "event": event}
+        entry.update({name: _bounded(value) for name, value in facts.items()})
+        if folded:
+            entry["folded"] = folded
+        self._put(json.dumps(entry).encode() + b"\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    def _put(self, line: bytes) -> None:
+        if self._size_bytes + len(line) > LOG_FILE_MAX_BYTES:
+            self._rotate()
+        try:
+            os.write(self._descriptor, line)
+        except OSError:
+            return  # a full disk must not stop the mail that can still be read
+        self._size_bytes += len(line)
+
+    def _rotate(self) -> None:
+        os.close(self._descriptor)
+        for number in range(LOG_FILES_KEPT, 0, -1):
+            older = self._path if number == 1 else f"{self._path}.{number - 1}"
+            if os.path.lexists(older):
+                os.rename(older, f"{self._path}.{number}")
+        self._descriptor = self._open()
+        self._size_bytes = 0
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(self._path, flags, 0o600)
+
+
+def _bounded(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return str(value)[:_VALUE_MAX_CHARS]

@@ -1,0 +1,143 @@
+"""Finding and moving deliveries of the holder's own mailbox: what several methods share."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from mbx.core import receipt
+from mbx.core.delivery import ACTED_OUTCOME, DEFAULT_OUTCOME, Stage
+from mbx.core.errors import MbxError
+from mbx.core.ids import IdPrefix
+from mbx.core.limits import NOTE_MAX_CHARS
+from mbx.core.receipt import FACTS_MAX, Fact
+from mbx.core.text import check_text, cut_did
+from mbx.daemon.context import Context
+from mbx.daemon.gate import Holder
+from mbx.daemon.posting import Place
+from mbx.store import messages, receipts
+from mbx.store.database import Tx
+from mbx.store.messages import Head, SentHead
+
+M = TypeVar("M", Head, SentHead)
+
+
+@dataclass(frozen=True, slots=True)
+class AckWords:
+    """What an ack says; `did_cut` when a longer `did` was cut (it never fails an ack)."""
+
+    outcome: str
+    did: str | None
+    did_cut: bool
+    note: str | None
+
+
+def ack_words(outcome: str | None, did: str | None, note: str | None) -> AckWords:
+    """Check an ack's words. Without an outcome: acted where something was done, else noted."""
+    kept, was_cut = cut_did(did) if did else (None, False)
+    if note is not None:
+        check_text("note", note, NOTE_MAX_CHARS)
+    chosen = outcome or (ACTED_OUTCOME if kept else DEFAULT_OUTCOME)
+    return AckWords(chosen, kept, was_cut, note or None)
+
+
+def find_received(tx: Tx, holder: Holder, prefix: IdPrefix) -> Head:
+    """The one received message that `prefix` names. Raises MbxError not-found, ambiguous.
+
+    A message of somebody else's and one that does not exist give the same answer.
+    """
+    return _only(messages.received(tx, holder.identity_no, prefix), prefix, "mbx inbox --all")
+
+
+def find_sent(tx: Tx, holder: Holder, prefix: IdPrefix) -> SentHead:
+    """The one sent message that `prefix` names. Raises MbxError not-found, ambiguous."""
+    return _only(messages.sent_one(tx, holder.identity_no, prefix), prefix, "mbx sent")
+
+
+def _only(found: Sequence[M], prefix: IdPrefix, listing: str) -> M:
+    if not found:
+        raise MbxError("not-found", f"no message with id {prefix.text}", listing)
+    if len(found) > 1:
+        raise MbxError(
+            "ambiguous",
+            f"{prefix.text} fits {len(found)} messages",
+            "give more characters of the id",
+            candidates=[head.id for head in found],
+        )
+    return found[0]
+
+
+def place_of(tx: Tx, holder: Holder, prefix: IdPrefix) -> Place:
+    """The place in a conversation of an answer to the message that `prefix` names."""
+    head = find_received(tx, holder, prefix)
+    hop = content(tx, head.no)["hop"]
+    return Place(thread=head.thread, reply_to=head.id, reply_no=head.no, hop=hop)
+
+
+def content(tx: Tx, no: int) -> dict[str, Any]:
+    """The payload of a stored message; it was verified when it was stored."""
+    payload: dict[str, Any] = json.loads(messages.payload(tx, no))
+    return payload
+
+
+def mark_read(context: Context, tx: Tx, holder: Holder, heads: Sequence[Head]) -> None:
+    """Bring deliveries to *read* and keep the receipt."""
+    fresh = [head for head in heads if head.stage < Stage.READ]
+    for head in fresh:
+        messages.advance(
+            tx,
+            holder.identity_no,
+            head,
+            Stage.READ,
+            now_ms=context.moment.now_ms,
+            epoch=holder.epoch,
+        )
+    _keep_receipts(
+        context, tx, holder, [_fact(context, holder, head, Stage.READ) for head in fresh]
+    )
+
+
+def ack(context: Context, tx: Tx, holder: Holder, heads: Sequence[Head], words: AckWords) -> None:
+    """Bring deliveries to *acked*; what is acked already stays as it is."""
+    fresh = [head for head in heads if head.stage < Stage.ACKED]
+    for head in fresh:
+        messages.ack(
+            tx,
+            holder.identity_no,
+            head,
+            now_ms=context.moment.now_ms,
+            epoch=holder.epoch,
+            outcome=words.outcome,
+            did=words.did,
+            note=words.note,
+        )
+    facts = [_fact(context, holder, head, Stage.ACKED, words) for head in fresh]
+    _keep_receipts(context, tx, holder, facts)
+
+
+def _fact(
+    context: Context, holder: Holder, head: Head, stage: Stage, words: AckWords | None = None
+) -> Fact:
+    return Fact(
+        message=head.id,
+        recipient=holder.binding.identity,
+        stage=stage,
+        at_ms=context.moment.now_ms,
+        outcome=words.outcome if words else None,
+        did=words.did if words else None,
+        note=words.note if words else None,
+    )
+
+
+def _keep_receipts(context: Context, tx: Tx, holder: Holder, facts: Sequence[Fact]) -> None:
+    host, moment = context.host, context.moment
+    for first in range(0, len(facts), FACTS_MAX):
+        payload = receipt.payload(
+            facts[first : first + FACTS_MAX],
+            epoch=holder.epoch,
+            sequence=tx.commit_seq,
+            now_ms=moment.now_ms,
+            nonce=moment.nonce(f"receipt {facts[first].stage} {first}"),
+            audience=host.key_id,
+        )
+        receipts.add(tx, host.sign("receipt", payload), moment.now_ms)

@@ -1,0 +1,21 @@
+"""The methods of the local protocol: one table, from which `docs/protocol-local.md` is made."""
+
+from types import MappingProxyType
+from typing import Any, Final
+
+from mbx.daemon.methods import daemon, identity, mail, mailbox, session
+from mbx.daemon.methods.table import Method
+
+METHODS: Final[MappingProxyType[str, Method[Any, Any]]] = MappingProxyType(
+    {
+        method.name: method
+        for method in (
+            *session.METHODS,
+            *identity.METHODS,
+            *mail.METHODS,
+            *mailbox.METHODS,
+            *daemon.METHODS,
+        )
+    }
+)
+"""Method name -> method."""

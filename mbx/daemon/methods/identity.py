@@ -1,0 +1,308 @@
+"""`identity.*`: names, and who holds them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from mbx.core import limits, names
+from mbx.core.errors import MbxError
+from mbx.core.keys import crockford
+from mbx.core.lease import Claimable, LeaseState, claimable
+from mbx.core.text import check_line
+from mbx.daemon import granting
+from mbx.daemon.context import Answer, Context, Result
+from mbx.daemon.gate import Open, Session, holder_of
+from mbx.daemon.methods.table import open_method, session_method
+from mbx.daemon.params import Params
+from mbx.daemon.times import optional_rfc3339, rfc3339
+from mbx.store import audit, identities, leases, messages, sessions
+from mbx.store.database import Tx
+from mbx.store.identities import IdentityRow
+from mbx.store.leases import LeaseRow
+from mbx.store.sessions import SessionRow
+
+_LIST: Final = "mbx identity list"
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """Which identities: of one project, or all; retired ones too."""
+
+    project: str | None
+    retired_too: bool
+
+
+def _read_list(params: Params) -> ListRequest:
+    return ListRequest(params.optional_string("project"), params.boolean("all"))
+
+
+def _list(context: Context, tx: Tx, caller: Open, request: ListRequest) -> Answer:
+    own = caller.binding.identity_no if caller.binding else None
+    by_no = {row.identity_no: row for row in leases.everything(tx)}
+    entries = [
+        _entry(context, tx, identity, by_no[identity.no], own)
+        for identity in identities.everyone(tx)
+        if (identity.retired_ms is None or request.retired_too)
+        and request.project in (None, identity.project)
+    ]
+    return Answer({"identities": entries})
+
+
+def _read_show(params: Params) -> str:
+    return params.string("name")
+
+
+def _show(context: Context, tx: Tx, caller: Open, name: str) -> Answer:
+    identity = _named(tx, name)
+    own = caller.binding.identity_no if caller.binding else None
+    return Answer(_entry(context, tx, identity, leases.find(tx, identity.no), own))
+
+
+def _entry(
+    context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow, own: int | None
+) -> Result:
+    verdict = _claimable(context, identity, row, own)
+    state = "retired" if identity.retired_ms is not None else row.lease.state.name.lower()
+    held = row.lease.state is LeaseState.HELD
+    session = sessions.by_no(tx, row.lease.session_no) if held and row.lease.session_no else None
+    seen_ms = max(context.last_seen_ms(identity.no) or 0, identity.last_seen_ms or 0) or None
+    return {
+        "name": identity.name,
+        "identity": identity.identity,
+        "role": identity.role,
+        "description": identity.description,
+        "project": identity.project,
+        "state": state,
+        "claimable": verdict.ok,
+        "reason": verdict.reason,
+        "holder": _holder(session, row) if session else None,
+        "unread": identities.unread(tx, identity.no),
+        "last_seen": optional_rfc3339(seen_ms),
+    }
+
+
+def _holder(session: SessionRow, row: LeaseRow) -> Result:
+    return {
+        "cli": session.cli,
+        "session": session.session_id,
+        "pid": session.process.pid,
+        "epoch": row.lease.epoch,
+        "since": rfc3339(row.lease.since_ms),
+    }
+
+
+def _claimable(
+    context: Context, identity: IdentityRow, row: LeaseRow, own: int | None
+) -> Claimable:
+    if identity.retired_ms is not None:
+        return Claimable(False, "retired")
+    if identity.no == own:
+        return Claimable(True, "held by you")
+    return claimable(row.lease, context.observe(row))
+
+
+# -- changing -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterRequest:
+    """A new identity, to be held by the caller."""
+
+    name: str
+    role: str
+    description: str
+    project: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """An identity to hold; `role` registers it when nobody has that name yet."""
+
+    name: str
+    role: str | None
+
+
+def _read_register(params: Params) -> RegisterRequest:
+    request = RegisterRequest(
+        name=params.string("name"),
+        role=params.string("role"),
+        description=params.optional_string("description") or "",
+        project=params.optional_string("project"),
+    )
+    _check_new(request)
+    return request
+
+
+def _check_new(request: RegisterRequest) -> None:
+    names.check_name(request.name)
+    names.check_role(request.role)
+    check_line("description", request.description, limits.DESCRIPTION_MAX_CHARS, may_be_empty=True)
+    if request.project is not None:
+        check_line("project", request.project, limits.PROJECT_MAX_CHARS)
+
+
+def _register(context: Context, tx: Tx, caller: Session, request: RegisterRequest) -> Answer:
+    existing = identities.by_name(tx, request.name)
+    if existing is not None and caller.binding and caller.binding.identity_no == existing.no:
+        return Answer(_claimed(context, tx, existing, caller.binding.lease.epoch))
+    if existing is not None:
+        raise MbxError(
+            "name-taken",
+            f"{request.name} exists already",
+            f"mbx identity claim {request.name}",
+        )
+    _refuse_second(caller, request.name)
+    return _grant(context, tx, caller, _create(context, tx, request))
+
+
+def _read_claim(params: Params) -> ClaimRequest:
+    request = ClaimRequest(params.string("name"), params.optional_string("role"))
+    names.check_name(request.name)
+    if request.role is not None:
+        names.check_role(request.role)
+    return request
+
+
+def _claim(context: Context, tx: Tx, caller: Session, request: ClaimRequest) -> Answer:
+    identity = identities.by_name(tx, request.name)
+    if identity is None and request.role is not None:
+        _refuse_second(caller, request.name)
+        new = RegisterRequest(request.name, request.role, "", None)
+        return _grant(context, tx, caller, _create(context, tx, new))
+    identity = identity or _named(tx, request.name)
+    if identity.retired_ms is not None:
+        raise MbxError("closed", f"{identity.name} is retired", _LIST)
+    held = caller.binding
+    if held and held.identity_no == identity.no and held.lease.state is LeaseState.HELD:
+        return Answer(_claimed(context, tx, identity, held.lease.epoch))
+    _refuse_second(caller, identity.name)
+    return _grant(context, tx, caller, identity)
+
+
+def _create(context: Context, tx: Tx, request: RegisterRequest) -> IdentityRow:
+    twin = identities.look_alike(tx, request.name)
+    if twin is not None:
+        raise MbxError(
+            "name-taken",
+            f"{request.name} looks like {twin.name}, which exists",
+            f"choose another name, or mbx identity claim {twin.name}",
+            similar=twin.name,
+        )
+    now_ms = context.moment.now_ms
+    identity = identities.create(
+        tx,
+        identity=crockford(context.moment.draw("identity")),
+        name=request.name,
+        role=request.role,
+        description=request.description,
+        project=request.project,
+        now_ms=now_ms,
+    )
+    leases.create(tx, identity.no, now_ms)
+    audit.append(
+        tx,
+        at_ms=now_ms,
+        act="register",
+        identity=identity.identity,
+        name=identity.name,
+        role=identity.role,
+    )
+    return identity
+
+
+def _grant(context: Context, tx: Tx, caller: Session, identity: IdentityRow) -> Answer:
+    row = leases.find(tx, identity.no)
+    if row.lease.state is LeaseState.HELD:
+        row = _lapse_or_refuse(context, tx, identity, row)
+    session = sessions.find(tx, caller.process, caller.conversation) or sessions.create(
+        tx,
+        cli=caller.cli,
+        session_id=caller.session_id,
+        conversation=caller.conversation,
+        process=caller.process,
+        now_ms=context.moment.now_ms,
+    )
+    granted = granting.grant(context, tx, identity, row, session)
+    return Answer(_claimed(context, tx, identity, granted.epoch), (granted,))
+
+
+def _lapse_or_refuse(context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow) -> LeaseRow:
+    verdict = claimable(row.lease, context.observe(row))
+    holder = sessions.by_no(tx, row.lease.session_no) if row.lease.session_no else None
+    if not verdict.ok or holder is None:
+        raise MbxError(
+            "in-use",
+            f"{identity.name}: {verdict.reason}",
+            f"mbx identity show {identity.name}",
+            holder=_holder(holder, row) if holder else None,
+            reason=verdict.reason,
+        )
+    granting.lapse(tx, context.moment, row, holder, verdict.reason)
+    return leases.find(tx, identity.no)
+
+
+def _refuse_second(caller: Session, wanted: str) -> None:
+    if caller.binding and caller.binding.name != wanted:
+        raise MbxError(
+            "conflict",
+            f"this session holds {caller.binding.name}; a session holds one identity",
+            f"mbx identity release, or mbx run --as {wanted} -- COMMAND",
+            holds=caller.binding.name,
+        )
+
+
+def _claimed(context: Context, tx: Tx, identity: IdentityRow, epoch: int) -> Result:
+    return {
+        "agent": identity.name,
+        "address": context.host.address(identity.name),
+        "role": identity.role,
+        "epoch": epoch,
+        "unread": identities.unread(tx, identity.no),
+        "missed": None,
+        "open_threads": messages.open_threads(tx, identity.no),
+        "recent_notes": [],
+    }
+
+
+def _read_nothing(params: Params) -> None:
+    return None
+
+
+def _release(context: Context, tx: Tx, caller: Session, request: None) -> Answer:
+    holder = holder_of(tx, caller)
+    identity = identities.by_no(tx, holder.identity_no)
+    session = sessions.find(tx, caller.process, caller.conversation)
+    if session is None:
+        raise LookupError("the gate admitted a session that the store does not know")
+    ended = granting.release(tx, context.moment, identity, session)
+    return Answer({"released": identity.name, "epoch": ended.epoch}, (ended,))
+
+
+def _named(tx: Tx, name: str) -> IdentityRow:
+    identity = identities.by_name(tx, name)
+    if identity is None:
+        close = names.suggest(name, identities.names(tx))
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise MbxError(
+            "unknown-identity",
+            f"there is no identity of that name{hint}",
+            _LIST,
+            suggestions=close,
+        )
+    return identity
+
+
+METHODS: Final = (
+    open_method(
+        "identity.list", "All identities: state, holder, claimable and why.", _read_list, _list
+    ),
+    open_method("identity.show", "One identity.", _read_show, _show),
+    session_method(
+        "identity.register", "Create an identity and hold it.", _read_register, _register
+    ),
+    session_method("identity.claim", "Hold an identity that nobody holds.", _read_claim, _claim),
+    session_method("identity.release", "Give back the identity held.", _read_nothing, _release),
+)
+"""What this module adds to the table of methods."""

@@ -1,0 +1,187 @@
+"""`mail.send` and `mail.reply`: accepting mail."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mbx.core import limits, names
+from mbx.core.delivery import OUTCOMES
+from mbx.core.errors import MbxError
+from mbx.core.ids import IdPrefix, parse_prefix
+from mbx.core.message import KINDS, ORIGINS, Draft
+from mbx.core.names import Address
+from mbx.core.text import check_body, check_line
+from mbx.daemon import mailboxes, posting
+from mbx.daemon.context import Answer, Context
+from mbx.daemon.effects import Arrived
+from mbx.daemon.gate import Holder
+from mbx.daemon.mailboxes import AckWords
+from mbx.daemon.methods.table import lease_method
+from mbx.daemon.params import Params
+from mbx.daemon.posting import Place
+from mbx.store import identities
+from mbx.store.database import Tx
+from mbx.store.identities import IdentityRow
+
+
+@dataclass(frozen=True, slots=True)
+class SendRequest:
+    """A message as its sender wrote it, checked."""
+
+    to: tuple[Address, ...]
+    draft: Draft
+    body_bytes: int
+    reply_to: IdPrefix | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyRequest:
+    """An answer to a received message; `final` acks that message too."""
+
+    id: IdPrefix
+    draft: Draft
+    body_bytes: int
+    final: AckWords | None
+
+
+def _read_send(params: Params) -> SendRequest:
+    to = params.strings("to", limits.ADDRESSES_MAX, required=True)
+    draft, body_bytes = _read_draft(params, params.string("subject"), KINDS[0])
+    reply_to = params.optional_string("reply_to")
+    return SendRequest(
+        tuple(names.parse_address(text) for text in to),
+        draft,
+        body_bytes,
+        parse_prefix(reply_to) if reply_to is not None else None,
+    )
+
+
+def _read_reply(params: Params) -> ReplyRequest:
+    prefix = parse_prefix(params.string("id"))
+    draft, body_bytes = _read_draft(params, None, "reply")
+    outcome = params.choice("final", OUTCOMES)
+    did = params.optional_string("did")
+    if did is not None and outcome is None:
+        raise MbxError("usage", "did needs final: it tells what closing the request did")
+    final = mailboxes.ack_words(outcome, did, None) if outcome else None
+    return ReplyRequest(prefix, draft, body_bytes, final)
+
+
+def _read_draft(params: Params, subject: str | None, default_kind: str) -> tuple[Draft, int]:
+    """What send and reply have in common; a reply keeps the subject, which is known later."""
+    if subject is not None:
+        check_line("subject", subject, limits.SUBJECT_MAX_CHARS)
+    body = params.string("body")
+    body_bytes = check_body(body)
+    topic = params.optional_string("topic")
+    if topic is not None:
+        check_line("topic", topic, limits.TOPIC_MAX_CHARS)
+    refs = params.strings("refs", limits.REFS_MAX)
+    for ref in refs:
+        check_line("ref", ref, limits.REF_MAX_CHARS)
+    draft = Draft(
+        subject=subject or "",
+        body=body,
+        kind=params.choice("kind", KINDS) or default_kind,
+        needs_reply=params.boolean("needs_reply"),
+        refs=refs,
+        topic=topic,
+        origin=params.choice("origin", ORIGINS),
+    )
+    return draft, body_bytes
+
+
+def _send(context: Context, tx: Tx, holder: Holder, request: SendRequest) -> Answer:
+    recipients = _resolve(context, tx, request.to)
+    place = Place()
+    if request.reply_to is not None:
+        place = mailboxes.place_of(tx, holder, request.reply_to)
+    message_id = posting.post(
+        context, tx, holder, request.draft, request.body_bytes, recipients, place
+    )
+    result = posting.posted(context, tx, message_id, place.thread, recipients, request.body_bytes)
+    return Answer(result, (Arrived(tuple(recipient.no for recipient in recipients)),))
+
+
+def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> Answer:
+    head = mailboxes.find_received(tx, holder, request.id)
+    place = mailboxes.place_of(tx, holder, request.id)
+    recipient = identities.by_no(tx, head.sender_no)
+    if recipient.retired_ms is not None:
+        raise MbxError("closed", f"{recipient.name} is retired; nobody would read the answer")
+    written = request.draft
+    draft = Draft(
+        subject=head.subject,
+        body=written.body,
+        kind=written.kind,
+        needs_reply=written.needs_reply,
+        refs=written.refs,
+        topic=written.topic,
+        origin=written.origin,
+    )
+    message_id = posting.post(context, tx, holder, draft, request.body_bytes, (recipient,), place)
+    if request.final is not None:
+        mailboxes.ack(context, tx, holder, [head], request.final)
+    result = posting.posted(context, tx, message_id, place.thread, (recipient,), request.body_bytes)
+    return Answer(result, (Arrived((recipient.no,)),))
+
+
+def _resolve(context: Context, tx: Tx, to: Sequence[Address]) -> list[IdentityRow]:
+    """The mailboxes that `to` reaches, each once, in the order of its first mention.
+
+    Raises MbxError unknown-recipient, with suggestions, before anything is stored.
+    """
+    found: dict[int, IdentityRow] = {}
+    unknown: list[Address] = []
+    for address in to:
+        identity = None
+        if address.kind == "name" and address.host in (None, context.host.label):
+            identity = identities.by_name(tx, address.name)
+        if identity is None or identity.retired_ms is not None:
+            unknown.append(address)
+        else:
+            found.setdefault(identity.no, identity)
+    if unknown:
+        raise _unknown(context, tx, unknown)
+    return list(found.values())
+
+
+def _unknown(context: Context, tx: Tx, unknown: Sequence[Address]) -> MbxError:
+    known = identities.names(tx)
+    suggestions = {str(address): names.suggest(address.name, known) for address in unknown}
+    words = []
+    for address in unknown:
+        close = suggestions[str(address)]
+        why = "nobody here has that address"
+        if address.kind != "name":
+            why = "no mailbox answers to it yet"
+        elif address.host not in (None, context.host.label):
+            why = "no paired host has that label"
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        words.append(f"{address}: {why}{hint}")
+    return MbxError(
+        "unknown-recipient",
+        "; ".join(words) + " (nothing was sent)",
+        "mbx identity list",
+        unknown=list(suggestions),
+        suggestions=suggestions,
+    )
+
+
+METHODS: Final = (
+    lease_method(
+        "mail.send",
+        "Send one signed message to one or several mailboxes.",
+        _read_send,
+        _send,
+        writes=True,
+    ),
+    lease_method(
+        "mail.reply",
+        "Answer a received message in its thread; `final` acks it too.",
+        _read_reply,
+        _reply,
+        writes=True,
+    ),
+)
+"""What this module adds to the table of methods."""

@@ -1,0 +1,377 @@
+"""`mail.inbox`, `mail.read`, `mail.ack`, `mail.sent`: the holder's own mail.
+
+Listing never changes a state, reading marks *read*, only an ack clears.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mbx.core import cursor, limits, names
+from mbx.core.delivery import OUTCOMES, Stage
+from mbx.core.errors import MbxError
+from mbx.core.framing import boundary_for
+from mbx.core.ids import IdPrefix, parse_prefix
+from mbx.core.lease import LeaseState
+from mbx.core.message import KINDS
+from mbx.daemon import mailboxes
+from mbx.daemon.context import Answer, Context, Result
+from mbx.daemon.gate import Holder
+from mbx.daemon.mailboxes import AckWords
+from mbx.daemon.methods.table import lease_method
+from mbx.daemon.params import Params
+from mbx.daemon.times import rfc3339
+from mbx.store import identities, leases, messages
+from mbx.store.database import Tx
+from mbx.store.messages import Copy, Head, SentHead
+
+_ANSWER_SLACK_BYTES: Final = 16 * 1024
+_ESCAPE_FACTOR: Final = 6
+"""The most that JSON makes of one byte of text (``\\u0001``)."""
+_NEWEST: Final = 2**62
+
+TRUST_LOCAL: Final = "local"
+POLICY_ASK: Final = "ask"
+TRUST_LINE_LOCAL: Final = "trust: local (sent by an identity of this host, under its lease)"
+POLICY_LINE_ASK: Final = (
+    "policy: ask (read, answer, share information and ack; the owner delegated nothing more)"
+)
+
+
+# -- inbox ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRequest:
+    """A page of the inbox."""
+
+    rows: int
+    cursor: str | None
+    kind: str | None
+    sender: str | None
+    acked_too: bool
+
+
+def _read_inbox(params: Params) -> InboxRequest:
+    request = InboxRequest(
+        params.rows(),
+        params.optional_string("cursor"),
+        params.choice("kind", KINDS),
+        params.optional_string("from"),
+        params.boolean("all"),
+    )
+    if request.sender is not None:
+        names.parse_address(request.sender)
+    return request
+
+
+def _inbox(context: Context, tx: Tx, holder: Holder, request: InboxRequest) -> Answer:
+    own = holder.binding
+    filters = (request.kind, request.sender, request.acked_too)
+    after_no = 0
+    if request.cursor is not None:
+        after_no = cursor.decode(request.cursor, "inbox", own.identity, filters)
+    heads = messages.page(
+        tx,
+        own.identity_no,
+        after_no=after_no,
+        rows=request.rows + 1,
+        kind=request.kind,
+        sender_no=_sender_no(context, tx, request.sender),
+        acked_too=request.acked_too,
+    )
+    has_more = len(heads) > request.rows
+    heads = heads[: request.rows]
+    following = cursor.encode("inbox", own.identity, filters, heads[-1].no) if has_more else None
+    return Answer(
+        {
+            "messages": [_listed(context, head) for head in heads],
+            "unread": identities.unread(tx, own.identity_no),
+            "next_cursor": following,
+            "has_more": has_more,
+        }
+    )
+
+
+def _sender_no(context: Context, tx: Tx, sender: str | None) -> int | None:
+    if sender is None:
+        return None
+    address = names.parse_address(sender)
+    identity = None
+    if address.kind == "name" and address.host in (None, context.host.label):
+        identity = identities.by_name(tx, address.name)
+    if identity is None:
+        close = names.suggest(address.name, identities.names(tx))
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise MbxError("unknown-identity", f"nobody is called {sender}{hint}", "mbx identity list")
+    return identity.no
+
+
+def _listed(context: Context, head: Head) -> Result:
+    return {
+        "id": head.id,
+        "from": context.host.address(head.sender),
+        "subject": head.subject,
+        "kind": head.kind,
+        "at": rfc3339(head.accepted_ms),
+        "thread": head.thread,
+        "needs_reply": bool(head.needs_reply),
+        "stage": Stage(head.stage).label,
+        "progress": "closed" if head.stage == Stage.ACKED else "open",
+        "trust": TRUST_LOCAL,
+        "policy": POLICY_ASK,
+        "bytes": head.body_bytes,
+        "attachments": 0,
+    }
+
+
+# -- read -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """Messages to read: the body from byte `offset`, at most `max_bytes` of it."""
+
+    ids: tuple[str, ...]
+    offset: int
+    max_bytes: int
+
+
+def _read_read(params: Params) -> ReadRequest:
+    request = ReadRequest(
+        params.strings("ids", limits.IDS_MAX, required=True),
+        params.integer("offset", 0, 0, limits.BODY_MAX_BYTES),
+        params.integer("max_bytes", limits.BODY_MAX_BYTES, 4, limits.BODY_MAX_BYTES),
+    )
+    if request.offset and len(request.ids) > 1:
+        raise MbxError("usage", "offset goes with one id")
+    return request
+
+
+def _read(context: Context, tx: Tx, holder: Holder, request: ReadRequest) -> Answer:
+    heads, failed = _find_all(tx, holder, request.ids)
+    left = limits.ANSWER_MAX_BYTES - _ANSWER_SLACK_BYTES
+    shown: list[Result] = []
+    seen: list[Head] = []
+    for head in heads:
+        entry, body = _opened(context, tx, head)
+        left -= _json_bytes(entry)
+        piece = _cut(body, request.offset, request.max_bytes, left)
+        left -= _json_bytes(piece)
+        shown.append({**entry, **_body_fields(body, request.offset, piece)})
+        if piece or not body:
+            seen.append(head)
+    mailboxes.mark_read(context, tx, holder, seen)
+    return Answer(
+        {
+            "messages": shown,
+            "failed": failed,
+            "unread": identities.unread(tx, holder.identity_no),
+        }
+    )
+
+
+def _opened(context: Context, tx: Tx, head: Head) -> tuple[Result, bytes]:
+    content = mailboxes.content(tx, head.no)
+    body: str = content["body"]
+    draws = (context.moment.nonce(f"boundary {head.no} {n}") for n in range(_ESCAPE_FACTOR))
+    boundary = boundary_for(
+        lambda: next(draws), body, head.subject, content["topic"] or "", *content["refs"]
+    )
+    entry = {
+        **_listed(context, head),
+        "stage": Stage(max(head.stage, Stage.READ)).label,
+        "to": [f"{party['name']}@{party['host']}" for party in content["to"]],
+        "reply_to": content["reply_to"],
+        "topic": content["topic"],
+        "boundary": boundary,
+        "refs": content["refs"],
+        "origin": content["origin"],
+        "hop": content["hop"],
+        "trust_line": TRUST_LINE_LOCAL,
+        "policy_line": POLICY_LINE_ASK,
+    }
+    return entry, body.encode()
+
+
+def _cut(body: bytes, offset: int, max_bytes: int, budget_bytes: int) -> str:
+    """The text from byte `offset` that fits, cut only at a character. Raises MbxError usage."""
+    if offset > len(body) or (offset < len(body) and _continues(body[offset])):
+        raise MbxError("usage", f"offset {offset} is not the start of a character of this body")
+    whole = body[offset : offset + max_bytes]
+    safe = len(whole) * _ESCAPE_FACTOR <= budget_bytes
+    if not safe and _json_bytes(_whole_characters(whole)) > budget_bytes:
+        whole = whole[: max(0, budget_bytes) // _ESCAPE_FACTOR]
+    return _whole_characters(whole)
+
+
+def _continues(byte: int) -> bool:
+    return byte & 0xC0 == 0x80
+
+
+def _whole_characters(piece: bytes) -> str:
+    return piece.decode("utf-8", "ignore")
+
+
+def _json_bytes(value: object) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode())
+
+
+def _body_fields(body: bytes, offset: int, piece: str) -> Result:
+    end = offset + len(piece.encode())
+    truncated = end < len(body)
+    return {
+        "body": piece,
+        "body_offset": offset,
+        "body_total": len(body),
+        "truncated": truncated,
+        "next_offset": end if truncated else None,
+    }
+
+
+def _find_all(
+    tx: Tx, holder: Holder, ids: Iterable[str]
+) -> tuple[list[Head], list[dict[str, str]]]:
+    """The messages found, each once, and the ids that failed. A lone id that fails raises."""
+    wanted = tuple(dict.fromkeys(ids))
+    found: dict[int, Head] = {}
+    failed: list[dict[str, str]] = []
+    for text in wanted:
+        try:
+            prefix: IdPrefix = parse_prefix(text)
+            head = mailboxes.find_received(tx, holder, prefix)
+        except MbxError as error:
+            if len(wanted) == 1:
+                raise
+            failed.append({"id": text[: limits.ID_CHARS], "code": error.code})
+        else:
+            found.setdefault(head.no, head)
+    return list(found.values()), failed
+
+
+# -- ack ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AckRequest:
+    """Messages to clear, and what was done with them."""
+
+    ids: tuple[str, ...]
+    words: AckWords
+
+
+def _read_ack(params: Params) -> AckRequest:
+    ids = params.strings("ids", limits.IDS_MAX, required=True)
+    outcome = params.choice("outcome", OUTCOMES)
+    did, note = params.optional_string("did"), params.optional_string("note")
+    return AckRequest(ids, mailboxes.ack_words(outcome, did, note))
+
+
+def _ack(context: Context, tx: Tx, holder: Holder, request: AckRequest) -> Answer:
+    heads, failed = _find_all(tx, holder, request.ids)
+    mailboxes.ack(context, tx, holder, heads, request.words)
+    cut = f"did was cut to {limits.DID_KEPT_CHARS} characters"
+    return Answer(
+        {
+            "acked": [head.id for head in heads],
+            "failed": failed,
+            "unread": identities.unread(tx, holder.identity_no),
+            "warnings": [cut] if request.words.did_cut else [],
+        }
+    )
+
+
+# -- sent -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequest:
+    """One sent message, or a page of them, newest first."""
+
+    id: IdPrefix | None
+    rows: int
+    cursor: str | None
+
+
+def _read_sent(params: Params) -> SentRequest:
+    text = params.optional_string("id")
+    prefix = parse_prefix(text) if text is not None else None
+    return SentRequest(prefix, params.rows(), params.optional_string("cursor"))
+
+
+def _sent(context: Context, tx: Tx, holder: Holder, request: SentRequest) -> Answer:
+    own = holder.binding
+    if request.id is not None:
+        head = mailboxes.find_sent(tx, holder, request.id)
+        return Answer(
+            {"messages": [_sent_entry(context, tx, head)], "next_cursor": None, "has_more": False}
+        )
+    before_no = _NEWEST
+    if request.cursor is not None:
+        before_no = cursor.decode(request.cursor, "sent", own.identity, ())
+    heads = messages.sent_page(tx, own.identity_no, before_no=before_no, rows=request.rows + 1)
+    entries = _within_budget(context, tx, heads[: request.rows])
+    has_more = len(heads) > len(entries)
+    last_no = heads[len(entries) - 1].no if entries else 0
+    following = cursor.encode("sent", own.identity, (), last_no) if has_more else None
+    return Answer({"messages": entries, "next_cursor": following, "has_more": has_more})
+
+
+def _within_budget(context: Context, tx: Tx, heads: Sequence[SentHead]) -> list[Result]:
+    left = limits.ANSWER_MAX_BYTES - _ANSWER_SLACK_BYTES
+    entries: list[Result] = []
+    for head in heads:
+        entry = _sent_entry(context, tx, head)
+        left -= _json_bytes(entry)
+        if left < 0 and entries:
+            break
+        entries.append(entry)
+    return entries
+
+
+def _sent_entry(context: Context, tx: Tx, head: SentHead) -> Result:
+    copies = messages.copies(tx, head.no)
+    return {
+        "id": head.id,
+        "subject": head.subject,
+        "to": [context.host.address(copy.name) for copy in copies],
+        "at": rfc3339(head.accepted_ms),
+        "recipients": [_sent_copy(context, tx, copy) for copy in copies],
+    }
+
+
+def _sent_copy(context: Context, tx: Tx, copy: Copy) -> Result:
+    return {
+        "address": context.host.address(copy.name),
+        "stage": Stage(copy.stage).label,
+        "at": rfc3339(copy.stage_ms),
+        "did": copy.did,
+        "note": copy.note,
+        "outcome": copy.outcome,
+        "liveness": _liveness(context, tx, copy.recipient_no),
+        "error": None,
+    }
+
+
+def _liveness(context: Context, tx: Tx, identity_no: int) -> str:
+    row = leases.find(tx, identity_no)
+    if row.lease.state is not LeaseState.HELD:
+        return "offline"
+    seen = context.observe(row)
+    if seen is None or seen.evidence == "unknown":
+        return "unknown"
+    return "live" if seen.evidence == "live" else "offline"
+
+
+METHODS: Final = (
+    lease_method(
+        "mail.inbox", "Mail that is not acked, oldest first.", _read_inbox, _inbox, writes=False
+    ),
+    lease_method("mail.read", "Read messages and mark them read.", _read_read, _read, writes=True),
+    lease_method("mail.ack", "Clear messages, saying what was done.", _read_ack, _ack, writes=True),
+    lease_method(
+        "mail.sent", "What became of the mail sent, newest first.", _read_sent, _sent, writes=False
+    ),
+)
+"""What this module adds to the table of methods."""

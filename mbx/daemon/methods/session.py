@@ -1,0 +1,78 @@
+"""`session.whoami`: what the caller is, holds, and should do next."""
+
+from typing import Final
+
+from mbx import __version__
+from mbx.daemon.context import Answer, Context, Result
+from mbx.daemon.gate import Open
+from mbx.daemon.methods.table import open_method
+from mbx.daemon.params import Params
+from mbx.daemon.times import rfc3339
+from mbx.store import identities
+from mbx.store.bindings import Binding
+from mbx.store.database import Tx
+
+_CLAIM: Final = "mbx identity claim NAME, or mbx identity register NAME --role ROLE"
+_RUN: Final = "mbx run --as NAME -- COMMAND"
+
+
+def _read_nothing(params: Params) -> None:
+    return None
+
+
+def _whoami(context: Context, tx: Tx, caller: Open, request: None) -> Answer:
+    lineage = caller.caller.lineage
+    session = (
+        {"cli": lineage.cli, "id": lineage.session_id} if lineage.verdict == "session" else None
+    )
+    binding = caller.binding
+    held = _held(context, tx, binding) if binding else _nothing(session is not None)
+    result: Result = {
+        **held,
+        "session": session,
+        "missed": None,
+        "pending": None,
+        "policies": [],
+        "external": None,
+        "host": context.host.label,
+        "lineage": lineage.reason,
+        "daemon_version": context.facts.version,
+        "version": __version__,
+    }
+    return Answer(result)
+
+
+def _held(context: Context, tx: Tx, binding: Binding) -> Result:
+    expires_in_ms = binding.expires_ms - context.moment.now_ms
+    unread = identities.unread(tx, binding.identity_no)
+    return {
+        "agent": binding.name,
+        "address": context.host.address(binding.name),
+        "identity": binding.identity,
+        "role": binding.role,
+        "description": binding.description,
+        "project": binding.project,
+        "lease": {
+            "epoch": binding.lease.epoch,
+            "since": rfc3339(binding.lease.since_ms),
+            "expires_in_s": max(0, expires_in_ms // 1000),
+        },
+        "unread": unread,
+        "next": "mbx inbox" if unread else None,
+    }
+
+
+def _nothing(has_session: bool) -> Result:
+    fields = ("agent", "address", "identity", "role", "description", "project", "lease", "unread")
+    return {**dict.fromkeys(fields), "next": _CLAIM if has_session else _RUN}
+
+
+METHODS: Final = (
+    open_method(
+        "session.whoami",
+        "The caller's session, the identity it holds, its unread mail, and the next step.",
+        _read_nothing,
+        _whoami,
+    ),
+)
+"""What this module adds to the table of methods."""

@@ -1,0 +1,64 @@
+"""What a method is: its name, what it needs of its caller, how it reads, what it does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from mbx.daemon.context import Answer, Context
+from mbx.daemon.gate import Access, Holder, Open, Session
+from mbx.daemon.params import Params
+from mbx.store.database import Tx
+
+P = TypeVar("P", Open, Session, Holder)
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[P, R]):
+    """`read` turns parameters into a request value; `act` does it, inside one transaction.
+
+    `writes` methods run in the group commit and take an idempotency `key`; the others run over a
+    snapshot and cannot change anything. `across_versions` methods answer callers of any protocol.
+    """
+
+    name: str
+    access: Access
+    writes: bool
+    summary: str
+    read: Callable[[Params], R]
+    act: Callable[[Context, Tx, P, R], Answer]
+    across_versions: bool = False
+
+
+def open_method(
+    name: str,
+    summary: str,
+    read: Callable[[Params], R],
+    act: Callable[[Context, Tx, Open, R], Answer],
+    *,
+    across_versions: bool = False,
+) -> Method[Open, R]:
+    """A method for anybody, reading only."""
+    return Method(name, Access.OPEN, False, summary, read, act, across_versions)
+
+
+def session_method(
+    name: str,
+    summary: str,
+    read: Callable[[Params], R],
+    act: Callable[[Context, Tx, Session, R], Answer],
+) -> Method[Session, R]:
+    """A method that changes what a session holds."""
+    return Method(name, Access.SESSION, True, summary, read, act)
+
+
+def lease_method(
+    name: str,
+    summary: str,
+    read: Callable[[Params], R],
+    act: Callable[[Context, Tx, Holder, R], Answer],
+    *,
+    writes: bool,
+) -> Method[Holder, R]:
+    """A mailbox method: refused without a lease."""
+    return Method(name, Access.LEASE, writes, summary, read, act)

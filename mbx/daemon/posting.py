@@ -1,0 +1,120 @@
+"""Putting one signed message into mailboxes: what send and reply share."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mbx.core import message
+from mbx.core.lease import LeaseState
+from mbx.core.limits import LEASE_RENEW_MS
+from mbx.core.message import Draft, Envelope
+from mbx.daemon import granting
+from mbx.daemon.context import Context, Result
+from mbx.daemon.gate import Holder
+from mbx.daemon.times import rfc3339
+from mbx.store import leases, messages
+from mbx.store.database import Tx
+from mbx.store.identities import IdentityRow
+from mbx.store.messages import NewMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a conversation a message stands; all None: it starts a thread."""
+
+    thread: str | None = None
+    reply_to: str | None = None
+    reply_no: int | None = None
+    hop: int = 0
+
+
+def post(
+    context: Context,
+    tx: Tx,
+    holder: Holder,
+    draft: Draft,
+    body_bytes: int,
+    recipients: Sequence[IdentityRow],
+    place: Place,
+) -> str:
+    """Sign, store and deliver; the message's record id."""
+    host, now_ms, own = context.host, context.moment.now_ms, holder.binding
+    envelope = Envelope(
+        sender=host.party(own.identity, own.name),
+        lease_epoch=holder.epoch,
+        lease_id=_lease_record(context, tx, holder),
+        to=[host.party(recipient.identity, recipient.name) for recipient in recipients],
+        thread=place.thread,
+        reply_to=place.reply_to,
+        hop=place.hop,
+        sent_at_ms=now_ms,
+        project=own.project,
+        audience=(host.key_id,),
+        nonce=context.moment.nonce("message"),
+    )
+    record = host.sign("message", message.payload(draft, envelope))
+    new = NewMessage(
+        digest=record.digest,
+        signature=base64.b64decode(record.signatures[host.key_id]),
+        payload=record.payload,
+        sender_no=holder.identity_no,
+        accepted_ms=now_ms,
+        kind=draft.kind,
+        needs_reply=draft.needs_reply,
+        subject=draft.subject,
+        body=draft.body,
+        body_bytes=body_bytes,
+        thread=place.thread,
+        reply_no=place.reply_no,
+    )
+    messages.add(tx, new, [recipient.no for recipient in recipients])
+    return record.id
+
+
+def posted(
+    context: Context,
+    tx: Tx,
+    message_id: str,
+    thread: str | None,
+    recipients: Sequence[IdentityRow],
+    body_bytes: int,
+) -> Result:
+    """The answer to a send: for each recipient, who will see it when."""
+    return {
+        "id": message_id,
+        "thread": thread or message_id,
+        "recipients": [_reach(context, tx, recipient) for recipient in recipients],
+        "duplicate": False,
+        "warnings": _warnings(body_bytes),
+    }
+
+
+def _lease_record(context: Context, tx: Tx, holder: Holder) -> str:
+    """The id of the lease record that is current now, signed again when half its time is over."""
+    own = holder.binding
+    if own.expires_ms - context.moment.now_ms < LEASE_RENEW_MS:
+        row = leases.find(tx, own.identity_no)
+        return granting.renew(tx, context.host, context.moment, row) or own.record_id
+    return own.record_id
+
+
+def _reach(context: Context, tx: Tx, recipient: IdentityRow) -> Result:
+    row = leases.find(tx, recipient.no)
+    seen = context.observe(row) if row.lease.state is LeaseState.HELD else None
+    live = seen is not None and seen.evidence == "live"
+    since = rfc3339(row.lease.since_ms)
+    detail = "held by a live session" if live else f"nobody holds it since {since}"
+    if row.lease.state is LeaseState.HELD and not live:
+        detail = "its holder cannot be seen"
+    return {
+        "address": context.host.address(recipient.name),
+        "identity": recipient.identity,
+        "state": "live-next-prompt" if live else "offline",
+        "detail": detail,
+    }
+
+
+def _warnings(body_bytes: int) -> list[str]:
+    if body_bytes <= message.SOFT_BODY_BYTES:
+        return []
+    return [f"the body has {body_bytes:,} bytes; every byte is the reader's context"]

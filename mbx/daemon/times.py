@@ -1,0 +1,19 @@
+"""Times as answers show them: RFC 3339 in UTC with milliseconds."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST_MS: Final = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z: what lies beyond is shown as this."""
+
+
+def rfc3339(at_ms: int) -> str:
+    """``2026-01-31T12:00:00.000Z`` for ms UTC."""
+    at = _EPOCH + timedelta(milliseconds=max(0, min(at_ms, _LATEST_MS)))
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+
+
+def optional_rfc3339(at_ms: int | None) -> str | None:
+    """As `rfc3339`, or None."""
+    return None if at_ms is None else rfc3339(at_ms)

@@ -1,0 +1,1 @@
+"""Workers: what the daemon does besides answering."""

@@ -1,0 +1,104 @@
+"""The two queues in front of the store: writes in groups that share a sync, reads over snapshots.
+
+Groups make themselves: whatever waits while one commit runs goes into the next (4 to 9 messages at
+64 clients, measured); waiting on purpose brought nothing. Callers hand in a unit and a callback;
+hanging up cannot cancel a unit nor eat its effects.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from mbx.core.limits import GROUP_MAX_UNITS
+from mbx.store.database import Database, Outcome, StoreFailure, Unit
+
+Done = Callable[[Outcome[Any]], None]
+
+
+class _Queue:
+    """Units waiting for one kind of hop."""
+
+    def __init__(self, hop: Callable[[Sequence[Unit[Any]]], Awaitable[list[Outcome[Any]]]]) -> None:
+        self._hop = hop
+        self._waiting: deque[tuple[Unit[Any], Done]] = deque()
+        self._arrived = asyncio.Event()
+        self._running = 0
+        self.empty = asyncio.Event()
+        self.empty.set()
+
+    def __len__(self) -> int:
+        return len(self._waiting) + self._running
+
+    def add(self, unit: Unit[Any], done: Done) -> None:
+        self._waiting.append((unit, done))
+        self._arrived.set()
+        self.empty.clear()
+
+    async def serve(self) -> None:
+        while True:
+            await self._arrived.wait()
+            batch = self._take()
+            outcomes = await self._hop([unit for unit, _ in batch])
+            self._running = 0
+            for (_, done), outcome in zip(batch, outcomes, strict=True):
+                done(outcome)
+            if not self._waiting:
+                self.empty.set()
+
+    def _take(self) -> list[tuple[Unit[Any], Done]]:
+        count = min(GROUP_MAX_UNITS, len(self._waiting))
+        batch = [self._waiting.popleft() for _ in range(count)]
+        self._running = len(batch)
+        if not self._waiting:
+            self._arrived.clear()
+        return batch
+
+
+class Committer:
+    """Serves both queues until the store fails or its task is cancelled."""
+
+    def __init__(self, database: Database) -> None:
+        self._writes = _Queue(database.write)
+        self._reads = _Queue(database.read)
+        self.failure: StoreFailure | None = None
+
+    def write(self, unit: Unit[Any], done: Done) -> None:
+        """Run `unit` in the next group; `done` gets its outcome once that is synced."""
+        self._writes.add(unit, done)
+
+    def read(self, unit: Unit[Any], done: Done) -> None:
+        """Run `unit` over the next snapshot."""
+        self._reads.add(unit, done)
+
+    async def written(self, unit: Unit[Any]) -> Outcome[Any]:
+        """As `write`, for those who can wait."""
+        outcome: asyncio.Future[Outcome[Any]] = asyncio.get_running_loop().create_future()
+
+        def settle(result: Outcome[Any]) -> None:
+            if not outcome.done():
+                outcome.set_result(result)
+
+        self.write(unit, settle)
+        return await outcome
+
+    @property
+    def idle(self) -> bool:
+        """True when no write waits or runs."""
+        return not len(self._writes)
+
+    async def serve(self) -> None:
+        """Serve both queues. Raises StoreFailure when the store can no longer be trusted."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._writes.serve())
+                group.create_task(self._reads.serve())
+        except* StoreFailure as failures:
+            first = failures.exceptions[0]
+            assert isinstance(first, StoreFailure)
+            raise first from None
+
+    async def drain(self) -> None:
+        """Wait until nothing waits or runs."""
+        await self._writes.empty.wait()
+        await self._reads.empty.wait()

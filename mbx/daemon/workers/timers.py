@@ -1,0 +1,84 @@
+"""What happens by itself from time to time. Nothing here decides who holds a lease."""
+
+import asyncio
+import hashlib
+from typing import Final
+
+from mbx.core.limits import LEASE_RENEW_MS
+from mbx.daemon import granting
+from mbx.daemon.credentials import Credentials
+from mbx.daemon.dispatch import Dispatcher
+from mbx.daemon.holders import Holders
+from mbx.daemon.processes import DeathWatch
+from mbx.daemon.workers.committer import Committer
+from mbx.daemon.world import Moment, moment
+from mbx.store import identities, leases, sessions
+from mbx.store.database import Committed, Tx
+from mbx.store.leases import LeaseRow
+from mbx.store.sessions import SessionRow
+
+_POLL_S: Final = 1.0
+_ROUND_POLLS: Final = 60
+"""A round of housekeeping each so many polls: once a minute."""
+
+_Missing = tuple[str, str, str, int, str]
+
+
+class Timers:
+    """Polls processes that no descriptor watches, and keeps house once a minute.
+
+    Housekeeping saves last-seen times, signs leases again that are half over, and writes missing
+    credentials.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        committer: Committer,
+        holders: Holders,
+        watch: DeathWatch,
+        credentials: Credentials,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._committer = committer
+        self._holders = holders
+        self._watch = watch
+        self._credentials = credentials
+
+    async def serve(self) -> None:
+        """Until cancelled."""
+        await self.housekeeping()
+        while True:
+            for _ in range(_ROUND_POLLS):
+                await asyncio.sleep(_POLL_S)
+                if self._watch.polled:
+                    self._watch.poll()
+            await self.housekeeping()
+
+    async def housekeeping(self) -> None:
+        """One round."""
+        now = moment(self._dispatcher.world)
+        seen = self._holders.take_last_seen()
+        outcome = await self._committer.written(lambda tx: self._round(tx, now, seen))
+        if isinstance(outcome, Committed):
+            for cli, session_id, identity, epoch, token in outcome.value:
+                self._credentials.write(cli, session_id, identity, epoch, token)
+
+    def _round(self, tx: Tx, now: Moment, seen: dict[int, int]) -> list[_Missing]:
+        for identity_no, seen_ms in seen.items():
+            identities.save_last_seen(tx, identity_no, seen_ms)
+        missing: list[_Missing] = []
+        for row in leases.held(tx):
+            if (row.expires_ms or 0) - now.now_ms < LEASE_RENEW_MS:
+                granting.renew(tx, self._dispatcher.host, now, row)
+            session = sessions.by_no(tx, row.lease.session_no or 0)
+            if session and not self._credentials.exists(session.cli, session.session_id):
+                missing.append(self._replacement(tx, now, row, session))
+        return missing
+
+    def _replacement(self, tx: Tx, now: Moment, row: LeaseRow, session: SessionRow) -> _Missing:
+        token = now.draw(f"token {row.identity_no}").hex()
+        digest = hashlib.sha256(token.encode()).digest()
+        leases.add_token(tx, row.identity_no, row.lease.epoch, digest)
+        identity = identities.by_no(tx, row.identity_no)
+        return (session.cli, session.session_id, identity.identity, row.lease.epoch, token)

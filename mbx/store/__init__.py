@@ -1,0 +1,1 @@
+"""The store: units of work, SQL and migrations. Nothing outside this package writes SQL."""

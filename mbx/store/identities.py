@@ -1,0 +1,109 @@
+"""Rows of identities: named mailboxes with an immutable id."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from mbx.core.limits import RECIPIENTS_MAX
+from mbx.core.names import skeleton
+from mbx.store.database import Row, Tx
+
+_COLUMNS: Final = (
+    "SELECT no, identity, name, role, description, project, retired_ms, last_seen_ms"
+    " FROM identities"
+)
+_BY_NAME: Final = _COLUMNS + " WHERE name = ?"
+_BY_NO: Final = _COLUMNS + " WHERE no = ?"
+_BY_ID: Final = _COLUMNS + " WHERE identity = ?"
+_BY_SKELETON: Final = _COLUMNS + " WHERE skeleton = ?"
+_ALL: Final = _COLUMNS + " ORDER BY name"
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityRow:
+    """One identity; times are ms UTC."""
+
+    no: int
+    identity: str
+    name: str
+    role: str
+    description: str
+    project: str | None
+    retired_ms: int | None
+    last_seen_ms: int | None
+
+
+def create(
+    tx: Tx,
+    *,
+    identity: str,
+    name: str,
+    role: str,
+    description: str,
+    project: str | None,
+    now_ms: int,
+) -> IdentityRow:
+    """A new identity with an empty mailbox. The caller has checked name and look-alikes."""
+    no = tx.insert(
+        "INSERT INTO identities (identity, name, skeleton, role, description, project, created_ms)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (identity, name, skeleton(name), role, description, project, now_ms),
+    )
+    tx.run("INSERT INTO mailboxes (identity_no, unread) VALUES (?, 0)", (no,))
+    return IdentityRow(no, identity, name, role, description, project, None, None)
+
+
+def by_name(tx: Tx, name: str) -> IdentityRow | None:
+    """The identity called exactly `name`."""
+    return _row(tx.one(_BY_NAME, (name,)))
+
+
+def by_no(tx: Tx, no: int) -> IdentityRow:
+    """The identity with this key; it exists."""
+    row = _row(tx.one(_BY_NO, (no,)))
+    if row is None:
+        raise LookupError(f"no identity {no}")
+    return row
+
+
+def by_identity(tx: Tx, identity: str) -> IdentityRow | None:
+    """The identity with this immutable id."""
+    return _row(tx.one(_BY_ID, (identity,)))
+
+
+def look_alike(tx: Tx, name: str) -> IdentityRow | None:
+    """An identity whose name folds to the same skeleton as `name`."""
+    return _row(tx.one(_BY_SKELETON, (skeleton(name),)))
+
+
+def everyone(tx: Tx) -> list[IdentityRow]:
+    """All identities by name."""
+    return [IdentityRow(*row) for row in tx.all(_ALL)]
+
+
+def names(tx: Tx) -> list[str]:
+    """All names, for suggestions."""
+    rows = tx.all("SELECT name FROM identities WHERE retired_ms IS NULL LIMIT ?", (RECIPIENTS_MAX,))
+    return [row[0] for row in rows]
+
+
+def unread(tx: Tx, no: int) -> int:
+    """Deliveries of this mailbox before the stage *read*: the one number for every face."""
+    row = tx.one("SELECT unread FROM mailboxes WHERE identity_no = ?", (no,))
+    return int(row[0]) if row else 0
+
+
+def add_unread(tx: Tx, no: int, count: int) -> None:
+    """Move the unread count of a mailbox by `count`, in the transaction that changes the stages."""
+    tx.run("UPDATE mailboxes SET unread = unread + ? WHERE identity_no = ?", (count, no))
+
+
+def save_last_seen(tx: Tx, no: int, seen_ms: int) -> None:
+    """Remember when a holder was last heard of; never backwards."""
+    tx.run(
+        "UPDATE identities SET last_seen_ms = ?1 WHERE no = ?2 AND coalesce(last_seen_ms, 0) < ?1",
+        (seen_ms, no),
+    )
+
+
+def _row(row: Row | None) -> IdentityRow | None:
+    return IdentityRow(*row) if row else None

@@ -1,0 +1,138 @@
+"""Rows of leases: one for each identity, and the tokens of its epochs."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from mbx.core.lease import Lease, LeaseState
+from mbx.core.record import Record
+from mbx.store.database import Row, Tx
+
+_COLUMNS: Final = (
+    "SELECT identity_no, state, epoch, session_no, since_ms, record_id, expires_ms FROM leases"
+)
+_BY_IDENTITY: Final = _COLUMNS + " WHERE identity_no = ?"
+_HELD: Final = _COLUMNS + " WHERE state = 1"
+_ALL: Final = _COLUMNS + " ORDER BY identity_no"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """The lease of `identity_no`; `record_id`, `expires_ms`: of the newest signed record."""
+
+    identity_no: int
+    lease: Lease
+    record_id: str | None
+    expires_ms: int | None
+
+
+def create(tx: Tx, identity_no: int, now_ms: int) -> LeaseRow:
+    """The lease of a new identity: free, epoch 0."""
+    tx.run(
+        "INSERT INTO leases (identity_no, epoch, state, since_ms) VALUES (?, 0, 0, ?)",
+        (identity_no, now_ms),
+    )
+    return LeaseRow(identity_no, Lease(LeaseState.FREE, 0, None, now_ms), None, None)
+
+
+def find(tx: Tx, identity_no: int) -> LeaseRow:
+    """The lease of an identity; it exists."""
+    row = tx.one(_BY_IDENTITY, (identity_no,))
+    if row is None:
+        raise LookupError(f"no lease for identity {identity_no}")
+    return _row(row)
+
+
+def held(tx: Tx) -> list[LeaseRow]:
+    """Every held lease."""
+    return [_row(row) for row in tx.all(_HELD)]
+
+
+def everything(tx: Tx) -> list[LeaseRow]:
+    """Every lease."""
+    return [_row(row) for row in tx.all(_ALL)]
+
+
+def save(tx: Tx, identity_no: int, before: Lease, after: Lease) -> None:
+    """Replace `before` by `after`, if the row is still at `before`: fencing in the store."""
+    changed = tx.run(
+        "UPDATE leases SET epoch = ?, state = ?, session_no = ?, since_ms = ?"
+        " WHERE identity_no = ? AND epoch = ? AND state = ?",
+        (
+            after.epoch,
+            int(after.state),
+            after.session_no,
+            after.since_ms,
+            identity_no,
+            before.epoch,
+            int(before.state),
+        ),
+    )
+    if changed != 1:
+        raise LookupError(f"the lease of identity {identity_no} is not at epoch {before.epoch}")
+
+
+def save_grant(
+    tx: Tx, identity_no: int, before: Lease, after: Lease, record: Record, expires_ms: int
+) -> None:
+    """Replace `before` by the new grant `after` together with its signed record."""
+    changed = tx.run(
+        "UPDATE leases SET epoch = ?, state = ?, session_no = ?, since_ms = ?,"
+        " record_id = ?, payload = ?, signature = ?, expires_ms = ?"
+        " WHERE identity_no = ? AND epoch = ? AND state = ?",
+        (
+            after.epoch,
+            int(after.state),
+            after.session_no,
+            after.since_ms,
+            record.id,
+            record.payload,
+            next(iter(record.signatures.values())),
+            expires_ms,
+            identity_no,
+            before.epoch,
+            int(before.state),
+        ),
+    )
+    if changed != 1:
+        raise LookupError(f"the lease of identity {identity_no} is not at epoch {before.epoch}")
+
+
+def save_renewal(tx: Tx, identity_no: int, epoch: int, record: Record, expires_ms: int) -> None:
+    """Store a newer signed record of the same epoch."""
+    tx.run(
+        "UPDATE leases SET record_id = ?, payload = ?, signature = ?, expires_ms = ?"
+        " WHERE identity_no = ? AND epoch = ?",
+        (
+            record.id,
+            record.payload,
+            next(iter(record.signatures.values())),
+            expires_ms,
+            identity_no,
+            epoch,
+        ),
+    )
+
+
+def add_token(tx: Tx, identity_no: int, epoch: int, token_hash: bytes) -> None:
+    """Let the bearer of the token with this SHA-256 hash prove `epoch`."""
+    tx.run(
+        "INSERT OR IGNORE INTO tokens (hash, identity_no, epoch) VALUES (?, ?, ?)",
+        (token_hash, identity_no, epoch),
+    )
+
+
+def find_token(tx: Tx, token_hash: bytes) -> tuple[int, int] | None:
+    """(identity_no, epoch) of a token."""
+    row = tx.one("SELECT identity_no, epoch FROM tokens WHERE hash = ?", (token_hash,))
+    return (row[0], row[1]) if row else None
+
+
+def drop_tokens(tx: Tx, identity_no: int, below_epoch: int) -> None:
+    """Forget the tokens of epochs before `below_epoch`."""
+    tx.run("DELETE FROM tokens WHERE identity_no = ? AND epoch < ?", (identity_no, below_epoch))
+
+
+def _row(row: Row) -> LeaseRow:
+    identity_no, state, epoch, session_no, since_ms, record_id, expires_ms = row
+    lease = Lease(LeaseState(state), epoch, session_no, since_ms)
+    return LeaseRow(identity_no, lease, record_id, expires_ms)

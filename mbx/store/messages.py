@@ -1,0 +1,234 @@
+"""Rows of messages and of their deliveries: the mailboxes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mbx.core.delivery import Stage
+from mbx.core.ids import IdPrefix, id8
+from mbx.core.keys import crockford
+from mbx.core.terms import is_plain
+from mbx.store.database import Tx
+
+_HEAD: Final = (
+    "SELECT m.no, m.digest, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
+    " m.body_bytes, d.stage, m.sender_no"
+    " FROM deliveries AS d JOIN messages AS m ON m.no = d.message_no"
+    " JOIN identities AS i ON i.no = m.sender_no"
+)
+_FILTER: Final = (
+    " AND d.message_no > ?2 AND (?3 IS NULL OR m.kind = ?3) AND (?4 IS NULL OR m.sender_no = ?4)"
+    " ORDER BY d.message_no LIMIT ?5"
+)
+_OPEN_PAGE: Final = _HEAD + " WHERE d.recipient_no = ?1 AND d.stage < 5" + _FILTER
+_WHOLE_PAGE: Final = _HEAD + " WHERE d.recipient_no = ?1" + _FILTER
+_RECEIVED: Final = (
+    _HEAD + " WHERE m.id8 BETWEEN ?2 AND ?3 AND d.recipient_no = ?1 ORDER BY m.no LIMIT 8"
+)
+_SENT_PAGE: Final = (
+    "SELECT no, digest, subject, accepted_ms FROM messages"
+    " WHERE sender_no = ?1 AND no < ?2 ORDER BY no DESC LIMIT ?3"
+)
+_SENT_ONE: Final = (
+    "SELECT no, digest, subject, accepted_ms FROM messages"
+    " WHERE id8 BETWEEN ?2 AND ?3 AND sender_no = ?1 ORDER BY no LIMIT 8"
+)
+_COPIES: Final = (
+    "SELECT i.name, i.identity, d.recipient_no, d.stage, d.stage_ms, d.did, d.note, d.outcome"
+    " FROM deliveries AS d JOIN identities AS i ON i.no = d.recipient_no"
+    " WHERE d.message_no = ? ORDER BY d.recipient_no"
+)
+_INSERT: Final = (
+    "INSERT INTO messages (id8, thread, reply_no, sender_no, accepted_ms, kind, needs_reply, plain,"
+    " body_bytes, subject, digest, signature, payload)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_DELIVER: Final = (
+    "INSERT INTO deliveries (recipient_no, message_no, stage, stage_ms) VALUES (?, ?, ?, ?)"
+)
+_ADVANCE: Final = (
+    "UPDATE deliveries SET stage = ?, stage_ms = ?, epoch = ?"
+    " WHERE recipient_no = ? AND message_no = ?"
+)
+_ACK: Final = (
+    "UPDATE deliveries SET stage = 5, stage_ms = ?, epoch = ?, outcome = ?, did = ?, note = ?"
+    " WHERE recipient_no = ? AND message_no = ?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """What the store keeps of an accepted message; `payload` is the exact signed text."""
+
+    digest: bytes
+    signature: bytes
+    payload: str
+    sender_no: int
+    accepted_ms: int
+    kind: str
+    needs_reply: bool
+    subject: str
+    body: str
+    body_bytes: int
+    thread: str | None
+    reply_no: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """One message in one mailbox, as listings show it (everything but the text itself)."""
+
+    no: int
+    digest: bytes
+    sender: str
+    subject: str
+    kind: str
+    accepted_ms: int
+    thread: str
+    needs_reply: int
+    body_bytes: int
+    stage: int
+    sender_no: int
+
+    @property
+    def id(self) -> str:
+        """The record id."""
+        return crockford(self.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class SentHead:
+    """One message in its sender's list."""
+
+    no: int
+    digest: bytes
+    subject: str
+    accepted_ms: int
+
+    @property
+    def id(self) -> str:
+        """The record id."""
+        return crockford(self.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One recipient's delivery as its sender may see it."""
+
+    name: str
+    identity: str
+    recipient_no: int
+    stage: int
+    stage_ms: int
+    did: str | None
+    note: str | None
+    outcome: str | None
+
+
+def add(tx: Tx, message: NewMessage, recipients: Sequence[int]) -> int:
+    """Store a message and deliver it to each of `recipients` (identity keys); its integer key."""
+    no = tx.insert(
+        _INSERT,
+        (
+            id8(message.digest),
+            message.thread or crockford(message.digest),
+            message.reply_no,
+            message.sender_no,
+            message.accepted_ms,
+            message.kind,
+            message.needs_reply,
+            is_plain(message.body) and is_plain(message.subject),
+            message.body_bytes,
+            message.subject,
+            message.digest,
+            message.signature,
+            message.payload,
+        ),
+    )
+    for recipient_no in recipients:
+        tx.run(_DELIVER, (recipient_no, no, int(Stage.DELIVERED), message.accepted_ms))
+        tx.run("UPDATE mailboxes SET unread = unread + 1 WHERE identity_no = ?", (recipient_no,))
+    return no
+
+
+def page(
+    tx: Tx,
+    recipient_no: int,
+    *,
+    after_no: int,
+    rows: int,
+    kind: str | None,
+    sender_no: int | None,
+    acked_too: bool,
+) -> list[Head]:
+    """Up to `rows` messages of a mailbox in order of arrival, those after `after_no`."""
+    query = _WHOLE_PAGE if acked_too else _OPEN_PAGE
+    return [Head(*row) for row in tx.all(query, (recipient_no, after_no, kind, sender_no, rows))]
+
+
+def received(tx: Tx, recipient_no: int, prefix: IdPrefix) -> list[Head]:
+    """The messages of a mailbox whose id starts with `prefix`."""
+    rows = tx.all(_RECEIVED, (recipient_no, prefix.low8, prefix.high8))
+    heads = [Head(*row) for row in rows]
+    return [head for head in heads if prefix.matches(head.digest)]
+
+
+def payload(tx: Tx, no: int) -> str:
+    """The exact signed text of a message."""
+    row = tx.one("SELECT payload FROM messages WHERE no = ?", (no,))
+    if row is None:
+        raise LookupError(f"no message {no}")
+    return str(row[0])
+
+
+def advance(
+    tx: Tx, recipient_no: int, head: Head, stage: Stage, *, now_ms: int, epoch: int
+) -> None:
+    """Bring a delivery to a later `stage` under the lease `epoch`."""
+    tx.run(_ADVANCE, (int(stage), now_ms, epoch, recipient_no, head.no))
+    if head.stage < Stage.READ <= stage:
+        tx.run("UPDATE mailboxes SET unread = unread - 1 WHERE identity_no = ?", (recipient_no,))
+
+
+def ack(
+    tx: Tx,
+    recipient_no: int,
+    head: Head,
+    *,
+    now_ms: int,
+    epoch: int,
+    outcome: str,
+    did: str | None,
+    note: str | None,
+) -> None:
+    """Bring a delivery to *acked* with what was done."""
+    tx.run(_ACK, (now_ms, epoch, outcome, did, note, recipient_no, head.no))
+    if head.stage < Stage.READ:
+        tx.run("UPDATE mailboxes SET unread = unread - 1 WHERE identity_no = ?", (recipient_no,))
+
+
+def sent_page(tx: Tx, sender_no: int, *, before_no: int, rows: int) -> list[SentHead]:
+    """Up to `rows` messages that an identity sent, newest first, those before `before_no`."""
+    return [SentHead(*row) for row in tx.all(_SENT_PAGE, (sender_no, before_no, rows))]
+
+
+def sent_one(tx: Tx, sender_no: int, prefix: IdPrefix) -> list[SentHead]:
+    """The messages that an identity sent whose id starts with `prefix`."""
+    heads = [SentHead(*row) for row in tx.all(_SENT_ONE, (sender_no, prefix.low8, prefix.high8))]
+    return [head for head in heads if prefix.matches(head.digest)]
+
+
+def copies(tx: Tx, no: int) -> list[Copy]:
+    """Every recipient's delivery of a message."""
+    return [Copy(*row) for row in tx.all(_COPIES, (no,))]
+
+
+def open_threads(tx: Tx, recipient_no: int) -> int:
+    """How many threads have unacked mail in this mailbox (of its first 1,000 messages)."""
+    row = tx.one(
+        "SELECT count(DISTINCT thread) FROM (SELECT m.thread FROM deliveries AS d"
+        " JOIN messages AS m ON m.no = d.message_no"
+        " WHERE d.recipient_no = ? AND d.stage < 5 LIMIT 1000)",
+        (recipient_no,),
+    )
+    return int(row[0]) if row else 0

@@ -1,0 +1,158 @@
+"""Numbered migrations, all run from zero on a new file; newer and foreign files stay untouched.
+
+Each migration is one ``migrations/NNNN_name.sql`` that ends by setting ``user_version`` to NNNN,
+run in one transaction: a kill leaves the old version whole.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mbx.core.errors import MbxError
+from mbx.store.database import APPLICATION_ID, StoreFailure, connect
+
+FOLDER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "migrations")
+"""Where the numbered scripts lie."""
+_HEADER_BYTES: Final = 100
+_MAGIC: Final = b"SQLite format 3\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step of the schema: its number and its SQL text."""
+
+    number: int
+    script: str
+
+
+def migrations(folder: str = FOLDER) -> tuple[Migration, ...]:
+    """Every migration in order. Raises StoreFailure when their numbers have a gap."""
+    names = sorted(name for name in os.listdir(folder) if name.endswith(".sql"))
+    found = []
+    for name in names:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            found.append(Migration(int(name[:4]), file.read()))
+    if [step.number for step in found] != list(range(1, len(found) + 1)):
+        raise StoreFailure(f"the installation is damaged: migrations {names}")
+    return tuple(found)
+
+
+def open_store(path: str, steps: Sequence[Migration] | None = None) -> sqlite3.Connection:
+    """Open the store at `path`, bringing it to the newest schema.
+
+    Raises MbxError version-mismatch (made by a newer mbx), store-damaged (foreign or damaged file),
+    and StoreFailure.
+    """
+    steps = migrations() if steps is None else steps
+    if path != ":memory:":
+        _refuse_unsuitable(path, len(steps))
+    connection = connect(path)
+    try:
+        version = _version(connection)
+        if version > len(steps):
+            raise _newer(path, version, len(steps))
+        if 0 < version < len(steps):
+            _back_up(connection, f"{path}.before-{len(steps)}")
+        for step in steps[version:]:
+            _apply(connection, step)
+        if version < len(steps):
+            _check_foreign_keys(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _refuse_unsuitable(path: str, newest: int) -> None:
+    """Judge the file by its header, the first 100 bytes, before anything can write to it."""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(_HEADER_BYTES)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreFailure(f"{path}: {error.strerror}") from error
+    if not header:
+        return
+    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
+        raise _foreign(path)
+    version = int.from_bytes(header[60:64], "big")
+    application_id = int.from_bytes(header[68:72], "big")
+    if version == 0 and application_id == 0:
+        return
+    if application_id != APPLICATION_ID:
+        raise _foreign(path)
+    if version > newest:
+        raise _newer(path, version, newest)
+
+
+def _foreign(path: str) -> MbxError:
+    return MbxError(
+        "store-damaged",
+        f"{path} is damaged or not an mbx store; it was left as it is",
+        f"keep {path} aside, then restore a backup",
+        path=path,
+    )
+
+
+def _newer(path: str, version: int, newest: int) -> MbxError:
+    return MbxError(
+        "version-mismatch",
+        f"{path} has schema {version}, made by a newer mbx; this one knows up to {newest}",
+        "install the newer mbx again",
+        path=path,
+    )
+
+
+def _back_up(connection: sqlite3.Connection, target_path: str) -> None:
+    descriptor = os.open(target_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    os.close(descriptor)
+    target = sqlite3.connect(target_path)
+    try:
+        connection.backup(target, pages=1_024)
+        verdict = target.execute("PRAGMA quick_check").fetchone()[0]
+        if verdict != "ok":
+            raise StoreFailure(f"the backup before the upgrade is not sound: {verdict}")
+    finally:
+        target.close()
+
+
+def _apply(connection: sqlite3.Connection, step: Migration) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in _statements(step.script):
+            connection.execute(statement)
+        if _version(connection) != step.number:
+            raise StoreFailure(f"migration {step.number} did not set its version")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _statements(script: str) -> Iterator[str]:
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""
+    if pending.strip():
+        raise StoreFailure("a migration ends inside a statement")
+
+
+def _check_foreign_keys(connection: sqlite3.Connection, path: str) -> None:
+    broken = connection.execute("PRAGMA foreign_key_check").fetchmany(3)
+    if broken:
+        raise MbxError(
+            "store-damaged",
+            f"{path}: rows refer to rows that are missing, first {broken!r}",
+            f"keep {path} aside, then restore a backup",
+            path=path,
+        )

@@ -1,0 +1,45 @@
+"""The full-text index, filled behind the commit in the order of arrival.
+
+In the send's own transaction the index costs three quarters of an insert (60 µs against 17 µs,
+measured). `indexed_message` is the last message in the index: whatever lies above it is pending.
+"""
+
+import json
+
+from mbx.core.terms import indexable
+from mbx.store.database import Tx
+
+
+def pending(tx: Tx) -> int:
+    """How many messages the index does not have yet."""
+    row = tx.one(
+        "SELECT (SELECT coalesce(max(no), 0) FROM messages)"
+        " - (SELECT value FROM counters WHERE name = 'indexed_message')"
+    )
+    return int(row[0]) if row else 0
+
+
+def index_some(tx: Tx, count: int) -> int:
+    """Index the next `count` messages at most; how many are pending afterwards."""
+    row = tx.one("SELECT value FROM counters WHERE name = 'indexed_message'")
+    first = int(row[0]) if row else 0
+    last = min(first + count, first + pending(tx))
+    # Text without bigrams goes over inside SQLite, where the interpreter's lock is free.
+    tx.run(
+        "INSERT INTO search (rowid, subject, body)"
+        " SELECT no, subject, json_extract(payload, '$.body') FROM messages"
+        " WHERE no > ? AND no <= ? AND plain = 1",
+        (first, last),
+    )
+    rows = tx.all(
+        "SELECT no, subject, payload FROM messages WHERE no > ? AND no <= ? AND plain = 0",
+        (first, last),
+    )
+    for no, subject, payload in rows:
+        body = json.loads(payload)["body"]
+        tx.run(
+            "INSERT INTO search (rowid, subject, body) VALUES (?, ?, ?)",
+            (no, indexable(subject), indexable(body)),
+        )
+    tx.run("UPDATE counters SET value = ? WHERE name = 'indexed_message'", (last,))
+    return pending(tx)
