@@ -7,7 +7,7 @@ from mbx.daemon.effects import Stop
 from mbx.daemon.gate import Open
 from mbx.daemon.methods.table import open_method
 from mbx.daemon.params import Params
-from mbx.store import inspection
+from mbx.store import inspection, search
 from mbx.store.database import Tx
 
 
@@ -28,6 +28,7 @@ def _status(context: Context, tx: Tx, caller: Open, with_hash: bool) -> Answer:
             "socket": facts.socket,
             "uptime_s": context.uptime_ms // 1000,
             "commit_seq": tx.commit_seq,
+            "index_pending": search.pending(tx),
             "state_hash": inspection.state_hash(tx) if with_hash else None,
         }
     )
