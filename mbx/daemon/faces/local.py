@@ -71,6 +71,7 @@ class LocalFace:
         self.office = office
         self.connections: set[LocalConnection] = set()
         self.waiting_bytes = 0
+        self.in_flight = 0
 
     def connection(self) -> "LocalConnection":
         """A protocol object for a new connection."""
@@ -86,8 +87,18 @@ class LocalFace:
         was_full = self.waiting_bytes > WAITING_MAX_BYTES
         self.waiting_bytes += size_bytes
         if was_full and self.waiting_bytes <= WAITING_MAX_BYTES:
-            for connection in self.connections:
+            for connection in list(self.connections):
                 connection.resume()
+
+    def relieve(self) -> None:
+        """At the limit with no work under way that could end it: give up the longest lines that are
+        still unfinished, so that whoever hoards them holds nobody up.
+        """
+        while self.waiting_bytes > WAITING_MAX_BYTES and not self.in_flight:
+            longest = max(self.connections, key=LocalConnection.unfinished_bytes)
+            if not longest.unfinished_bytes():
+                return
+            longest.give_up_line()
 
 
 class LocalConnection(asyncio.Protocol):
@@ -103,6 +114,7 @@ class LocalConnection(asyncio.Protocol):
         self._in_flight = 0
         self._paused = False
         self._blocked = False
+        self._ended = False
         self._greeted = False
         self._mismatch: MbxError | None = None
         self._lineage = Lineage("unknown", reason="no hello yet")
@@ -150,7 +162,8 @@ class LocalConnection(asyncio.Protocol):
         self.resume()
 
     def eof_received(self) -> bool:
-        """The caller will say no more; what it asked is still answered."""
+        """The caller will say no more; what it asked is still answered, then we close too."""
+        self._ended = True
         return self._in_flight > 0
 
     def data_received(self, data: bytes) -> None:
@@ -158,6 +171,7 @@ class LocalConnection(asyncio.Protocol):
         self._face.waited(len(data))
         self._buffer += data
         self._take_lines()
+        self._face.relieve()
 
     # -- pace -----------------------------------------------------------------------------------
 
@@ -178,7 +192,7 @@ class LocalConnection(asyncio.Protocol):
         return (
             self._blocked
             or self._in_flight >= REQUESTS_IN_FLIGHT_MAX
-            or (self._face.waiting_bytes > WAITING_MAX_BYTES and self._in_flight > 0)
+            or (self._face.waiting_bytes > WAITING_MAX_BYTES and self._face.in_flight > 0)
         )
 
     def _pace(self) -> None:
@@ -209,12 +223,24 @@ class LocalConnection(asyncio.Protocol):
         """An endless line is answered once, then dropped as it comes, up to its end."""
         if len(self._buffer) <= REQUEST_LINE_MAX_BYTES:
             return
+        self._drop_line(_line_too_long())
+
+    def unfinished_bytes(self) -> int:
+        """Bytes here of a line whose end has not come; 0 while whole lines may wait among them."""
+        return 0 if self._must_wait() else len(self._buffer)
+
+    def give_up_line(self) -> None:
+        """Answer the unfinished line, which takes the room of others, and drop it as it comes."""
+        self._drop_line(_no_room())
+
+    def _drop_line(self, refusal: MbxError) -> None:
         if not self._discarding:
             self._discarding = True
-            self._answer_error(None, _INVALID_REQUEST, _line_too_long())
-        self._face.waited(-len(self._buffer))
+            self._answer_error(None, _INVALID_REQUEST, refusal)
+        size_bytes = len(self._buffer)
         self._buffer.clear()
         self._searched = 0
+        self._face.waited(-size_bytes)
 
     def _receive(self, line: bytes) -> None:
         size_bytes = len(line) + 1
@@ -246,10 +272,12 @@ class LocalConnection(asyncio.Protocol):
         self._check_greeted(method)
         work = self._office.accept(self._caller(), method, params)
         self._in_flight += 1
+        self._face.in_flight += 1
         self._office.submit(work, lambda outcome: self._done(request_id, size_bytes, outcome))
 
     def _done(self, request_id: object, size_bytes: int, outcome: Outcome[Answer]) -> None:
         self._in_flight -= 1
+        self._face.in_flight -= 1
         self._face.waited(-size_bytes)
         if isinstance(outcome, Committed):
             self._answer(request_id, outcome.value.result)
@@ -260,6 +288,9 @@ class LocalConnection(asyncio.Protocol):
             self._office.log("a request failed inside", kind=type(error).__name__, why=error)
             self._answer_error(request_id, _REFUSED, _internal())
         self.resume()
+        self._face.relieve()
+        if self._ended and not self._in_flight:
+            self.close()
 
     # -- hello ----------------------------------------------------------------------------------
 
@@ -367,6 +398,14 @@ def _line_too_long() -> MbxError:
         "too-many",
         f"a request line may have {REQUEST_LINE_MAX_BYTES:,} bytes; this one is longer",
         limit_bytes=REQUEST_LINE_MAX_BYTES,
+    )
+
+
+def _no_room() -> MbxError:
+    return MbxError(
+        "rate-limited",
+        f"more than {WAITING_MAX_BYTES:,} bytes of unfinished requests wait; this one was the longest",
+        "repeat it, written in one go",
     )
 
 

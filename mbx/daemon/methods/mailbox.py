@@ -156,7 +156,11 @@ def _read(context: Context, tx: Tx, holder: Holder, request: ReadRequest) -> Ans
     seen: list[Head] = []
     for head in heads:
         entry, body = _opened(context, tx, head)
-        left -= _json_bytes(entry)
+        size_bytes = _json_bytes(entry)
+        if shown and size_bytes > left:
+            failed.append({"id": head.id, "code": "too-many"})
+            continue
+        left -= size_bytes
         piece = _cut(body, request.offset, request.max_bytes, left)
         left -= _json_bytes(piece)
         shown.append({**entry, **_body_fields(body, request.offset, piece)})
