@@ -1,9 +1,11 @@
 """The first unit of work of a daemon's life: whose store this is, and who still lives."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from mbx.core.errors import MbxError
+from mbx.core.evidence import Evidence, Process, is_same_boot
 from mbx.core.keys import crockford, key_id
 from mbx.core.names import fold_host_label
 from mbx.daemon import granting, keystore
@@ -25,16 +27,23 @@ class Boot:
     sessions: list[tuple[SessionRow, str]]
 
 
-def boot(tx: Tx, paths: Paths, world: World, boot_id: str) -> Boot:
+def boot(
+    tx: Tx,
+    paths: Paths,
+    world: World,
+    boot_id: str,
+    look: Callable[[Process], Evidence] = evidence,
+) -> Boot:
     """Load or make the host, bury the sessions whose processes ended while nobody watched.
 
-    Raises MbxError store-damaged when key and store do not belong together.
+    `look` tells whether a process lives. Raises MbxError store-damaged when key and store do not
+    belong together.
     """
     now = moment(world)
     host = _host(tx, paths.host_key_path(), now)
     living: list[tuple[SessionRow, str]] = []
     for session in sessions.bound(tx):
-        why = _why_dead(session, boot_id)
+        why = _why_dead(session, boot_id, look)
         if why:
             granting.bury(tx, now, session, why)
         elif session.identity_no is not None:
@@ -43,10 +52,10 @@ def boot(tx: Tx, paths: Paths, world: World, boot_id: str) -> Boot:
     return Boot(host, living)
 
 
-def _why_dead(session: SessionRow, boot_id: str) -> str | None:
-    if session.process.boot_id != boot_id:
+def _why_dead(session: SessionRow, boot_id: str, look: Callable[[Process], Evidence]) -> str | None:
+    if not is_same_boot(session.process.boot_id, boot_id):
         return "the machine was started again"
-    if evidence(session.process) == "dead":
+    if look(session.process) == "dead":
         return "its process ended while no daemon ran"
     return None
 

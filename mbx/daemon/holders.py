@@ -5,14 +5,25 @@ All of it can be lost: it is read back from the store and from the kernel at the
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from mbx.core.evidence import Evidence, KnownSession, Process, SessionKey
 from mbx.core.lease import Observation
 from mbx.daemon.effects import Ended, Granted
-from mbx.daemon.processes import DeathWatch, evidence
+from mbx.daemon.processes import evidence
 from mbx.daemon.world import World
 from mbx.store.leases import LeaseRow
 from mbx.store.sessions import SessionRow
+
+
+class Watch(Protocol):
+    """Tells once of each watched process that it has ended (`processes.DeathWatch` is one)."""
+
+    def watch(self, process: Process, on_death: Callable[[], None], /) -> None:
+        """Call `on_death` when the process has ended, also if it already has."""
+
+    def unwatch(self, process: Process, /) -> None:
+        """Forget the process."""
 
 
 @dataclass(slots=True)
@@ -34,15 +45,20 @@ class Holders:
     """The sessions with a grant, watched for their end.
 
     `on_death` is called, from the loop, with the store's key of each session whose process has
-    ended.
+    ended. `look` tells whether a process lives.
     """
 
     def __init__(
-        self, world: World, watch: DeathWatch, on_death: Callable[[int, str], None]
+        self,
+        world: World,
+        watch: Watch,
+        on_death: Callable[[int, str], None],
+        look: Callable[[Process], Evidence] = evidence,
     ) -> None:
         self._world = world
         self._watch = watch
         self._on_death = on_death
+        self._look = look
         self._sessions: dict[tuple[Process, str], _Held] = {}
         self._by_identity: dict[int, _Held] = {}
         self._last_seen_ms: dict[int, int] = {}
@@ -130,14 +146,14 @@ class Holders:
         """Look at the holder of `name` now: before a claim, outside its transaction."""
         for held in self._by_identity.values():
             if held.name == name:
-                held.evidence = evidence(held.process)
+                held.evidence = self._look(held.process)
 
     def _hold(self, held: _Held) -> None:
         self._sessions[held.process, held.conversation] = held
         newest = self._by_identity.get(held.identity_no)
         if newest is None or newest.epoch <= held.epoch:
             self._by_identity[held.identity_no] = held
-        held.evidence = evidence(held.process)
+        held.evidence = self._look(held.process)
         self._watch.watch(held.process, lambda: self._died(held.process))
 
     def _died(self, process: Process) -> None:
