@@ -91,8 +91,9 @@ class LocalFace:
                 connection.resume()
 
     def relieve(self) -> None:
-        """At the limit with no work under way that could end it: give up the longest lines that are
-        still unfinished, so that whoever hoards them holds nobody up.
+        """At the limit, with no work under way that could end it: give up the longest lines.
+
+        Only unfinished ones, so that whoever hoards them holds nobody up.
         """
         while self.waiting_bytes > WAITING_MAX_BYTES and not self.in_flight:
             longest = max(self.connections, key=LocalConnection.unfinished_bytes)
@@ -245,6 +246,10 @@ class LocalConnection(asyncio.Protocol):
     def _receive(self, line: bytes) -> None:
         size_bytes = len(line) + 1
         request_id: object = None
+        if len(line) > REQUEST_LINE_MAX_BYTES:  # its end came together with the byte too many
+            self._answer_error(None, _INVALID_REQUEST, _line_too_long())
+            self._face.waited(-size_bytes)
+            return
         try:
             message = codec.decode(line, REQUEST_LINE_MAX_BYTES)
             if not isinstance(message, dict):
@@ -404,7 +409,7 @@ def _line_too_long() -> MbxError:
 def _no_room() -> MbxError:
     return MbxError(
         "rate-limited",
-        f"more than {WAITING_MAX_BYTES:,} bytes of unfinished requests wait; this one was the longest",
+        f"over {WAITING_MAX_BYTES:,} bytes of unfinished requests wait; this one was the longest",
         "repeat it, written in one go",
     )
 
