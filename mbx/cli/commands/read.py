@@ -36,10 +36,10 @@ def read(
     """
     if raw and (len(ids) != 1 or session.output.as_json):
         raise MbxError("usage", "--raw takes one ID and no --json", "mbx read --raw ID")
-    answer = session.ask("mail.read", ids=list(ids), offset=offset, max_bytes=max_bytes)
+    answer = _fetch(session, ids, offset, max_bytes)
     for message in answer["messages"]:
         _complete(session, message, max_bytes)
-    failed = answer.get("failed") or []
+    failed = answer["failed"]
     if session.output.as_json:
         session.output.document(answer)
     elif raw:
@@ -51,6 +51,25 @@ def read(
         tell_failed(session, failed)
         warn(session, answer)
     return status_of(failed, len(ids))
+
+
+def _fetch(
+    session: Session, ids: tuple[str, ...], offset: int | None, max_bytes: int | None
+) -> JsonObject:
+    """All messages, in the order asked for; what one answer had no room for is asked for again."""
+    answer = session.ask("mail.read", ids=list(ids), offset=offset, max_bytes=max_bytes)
+    while left_out := [item for item in answer["failed"] if item["code"] == "too-many"]:
+        again = [item["id"] for item in left_out]
+        more = session.ask("mail.read", ids=again, max_bytes=max_bytes)
+        failed = [item for item in answer["failed"] if item not in left_out]
+        messages = answer["messages"] + more["messages"]
+        answer = more | {"messages": messages, "failed": failed + more["failed"]}
+    answer["messages"].sort(key=lambda message: _place(message["id"], ids))
+    return answer
+
+
+def _place(message_id: str, ids: tuple[str, ...]) -> int:
+    return next((n for n, asked in enumerate(ids) if message_id.startswith(asked)), len(ids))
 
 
 def _complete(session: Session, message: JsonObject, max_bytes: int | None) -> None:
