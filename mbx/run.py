@@ -74,7 +74,7 @@ def _claim_params(
     if name is None:
         step = "mbx run --as NAME -- CMD"
         raise MbxError("usage", "no identity was named: neither --as nor MBX_AGENT is set", step)
-    if not argv:
+    if not argv or not argv[0]:
         raise MbxError("usage", "no command was given", f"mbx run --as {name} -- CMD")
     return {"name": name} if role is None else {"name": name, "role": role}
 
@@ -89,14 +89,16 @@ def _run(argv: list[str], environ: Mapping[str, str], warn: Callable[[str], None
     kept = {key: value for key, value in environ.items() if key not in OF_THIS_CONVERSATION}
     try:
         pid = os.posix_spawnp(argv[0], argv, kept, setsigmask=(), setsigdef=_PYTHON_IGNORES)
-    except FileNotFoundError:
-        warn(f"error: {argv[0]}: command not found")
-        return NOT_FOUND
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        warn(f"error: cannot run {argv[0]}: {why}")
-        return NOT_EXECUTABLE
+    except OSError as error:
+        return _not_run(argv[0], error, warn)
     return _wait(pid, waited_for)
+
+
+def _not_run(program: str, error: OSError, warn: Callable[[str], None]) -> int:
+    from mbx.core.text import visible
+
+    warn(f"error: cannot run {visible(program)}: {error.strerror}")
+    return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
 
 
 def _wait(pid: int, signals: frozenset[signal.Signals]) -> int:

@@ -10,9 +10,9 @@ An event that names another epoch than the lease's is always ``lease-lost`` (for
 reasons "my lease is valid for n more seconds, so I may".
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Evidence
@@ -54,8 +54,7 @@ GRANTS: Final = frozenset({"claim", "takeover"})
 """The events that give the lease to somebody and so start a new epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """Who holds an identity: `session_no`, since `since_ms` (UTC), fenced by `epoch`."""
 
     state: LeaseState
@@ -107,7 +106,7 @@ def transition(
         return Lease(target, lease.epoch + 1, session_no, now_ms)
     if target == lease.state:
         return lease
-    return replace(lease, state=target, since_ms=now_ms)
+    return lease._replace(state=target, since_ms=now_ms)
 
 
 def claimable(lease: Lease, seen: Observation | None) -> Claimable:

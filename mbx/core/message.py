@@ -1,8 +1,7 @@
 """The signed message: its fields, its kinds, and the payload that is signed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mbx.core.canonical import JsonValue
 
@@ -19,8 +18,7 @@ SOFT_BODY_BYTES: Final = 2_048
 """A longer body is accepted with a warning: every byte is the reader's context."""
 
 
-@dataclass(frozen=True, slots=True)
-class Party:
+class Party(NamedTuple):
     """A mailbox as records name it: immutable identity id, the name of the moment, host label."""
 
     identity: str
@@ -37,8 +35,7 @@ class Party:
         return {"identity": self.identity, "name": self.name, "host": self.host}
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """What the sender chose, checked: everything of a message but who sends it and when."""
 
     subject: str
@@ -50,8 +47,7 @@ class Draft:
     origin: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """Who sends, under which lease, to whom, in which thread, when (`sent_at_ms`, UTC)."""
 
     sender: Party

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from mbx.core.errors import MbxError
@@ -92,6 +93,7 @@ def skeleton(name: str) -> str:
 _RESERVED_SKELETONS: Final = {skeleton(word): word for word in RESERVED}
 
 
+@lru_cache(maxsize=4_096)  # the same few correspondents, again and again
 def parse_address(text: str) -> Address:
     """The address that the whole text spells; raises `name-invalid` for anything else."""
     if text == "*":

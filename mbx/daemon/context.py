@@ -1,8 +1,8 @@
 """What a method may know besides its transaction and its principal."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from mbx.core.lease import Observation
 from mbx.daemon.effects import Effect
@@ -26,8 +26,7 @@ class Facts:
     started_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """One request's surroundings.
 
     `observe` tells what is known of a lease's holder,
@@ -42,9 +41,8 @@ class Context:
     uptime_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A result and the effects that its commit lets out."""
 
     result: Result
-    effects: Sequence[Effect] = field(default=())
+    effects: Sequence[Effect] = ()

@@ -7,12 +7,11 @@ same idempotency key gives the first answer; the same key with another request i
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState, Observation
-from mbx.daemon import gate, granting
+from mbx.daemon import codec, gate, granting
 from mbx.daemon.context import Answer, Context, Facts
 from mbx.daemon.effects import Revive, Seen
 from mbx.daemon.gate import Access, Caller, Holder, Open, Session
@@ -36,8 +35,7 @@ _ADMIT: Final[Mapping[Access, Callable[[Tx, Caller], Open | Session | Holder]]] 
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """A unit of work and the queue it belongs to."""
 
     unit: Unit[Answer]
@@ -106,11 +104,12 @@ class Dispatcher:
         return Work(unit, writes=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(NamedTuple):
     request: Any
-    key: str | None
-    fault: MbxError | None
+    key: str | None = None
+    digest: bytes = b""
+    """16 bytes that tell two requests with one key apart."""
+    fault: MbxError | None = None
 
 
 def _read(method: Method[Any, Any], given: object) -> _Call:
@@ -121,8 +120,10 @@ def _read(method: Method[Any, Any], given: object) -> _Call:
         request = method.read(params)
         params.finish()
     except MbxError as fault:
-        return _Call(None, None, fault)
-    return _Call(request, key, None)
+        return _Call(None, fault=fault)
+    if key is None:
+        return _Call(request)
+    return _Call(request, key, _digest(method.name, given))
 
 
 def _carry_out(
@@ -143,10 +144,10 @@ def _once(
 ) -> Answer:
     """Act, or answer as before. The first answer is kept for ever, in the same transaction."""
     assert call.key is not None
-    scope, digest = _scope(principal), _digest(method.name, call.request)
+    scope = _scope(principal)
     earlier = answers.find(tx, scope, call.key)
     if earlier is not None:
-        if earlier[0] != digest:
+        if earlier[0] != call.digest:
             raise MbxError(
                 "idempotency-conflict",
                 "this idempotency key was used before, for another request",
@@ -154,7 +155,7 @@ def _once(
             )
         return Answer({**json.loads(earlier[1]), "duplicate": True})
     answer = method.act(context, tx, principal, call.request)
-    answers.save(tx, scope, call.key, digest, json.dumps(answer.result, separators=(",", ":")))
+    answers.save(tx, scope, call.key, call.digest, codec.encode(answer.result).decode())
     return answer
 
 
@@ -165,9 +166,8 @@ def _scope(principal: Session | Holder) -> str:
     return f"s{process.pid}:{process.start_ticks}:{process.boot_id}:{principal.conversation}"
 
 
-def _digest(method: str, request: object) -> bytes:
-    text = f"{method}\0{request!r}".encode("utf-8", "backslashreplace")
-    return hashlib.sha256(text).digest()[:16]
+def _digest(method: str, given: object) -> bytes:
+    return hashlib.sha256(method.encode() + b"\0" + codec.canonical(given)).digest()[:16]
 
 
 def _with_signs_of_life(answer: Answer, principal: Open | Session | Holder) -> Answer:

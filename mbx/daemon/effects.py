@@ -4,6 +4,7 @@ A unit returns them; only a commit lets them out.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mbx.core.evidence import Process
 
@@ -45,15 +46,13 @@ class Revive:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(NamedTuple):
     """New mail was committed: the index has work, recipients can be told."""
 
     recipients: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """A holder was heard of (kept in memory; the store gets it once a minute)."""
 
     identity_no: int

@@ -6,9 +6,8 @@ is the `Lineage` that the kernel's word about its process gave, and, only where 
 token.
 """
 
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Lineage, Process, SessionKey
@@ -28,8 +27,7 @@ class Access(Enum):
     LEASE = "a lease"
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """What is known of the other end of a connection.
 
     `granted_epoch` is the epoch that its session had when the request arrived (None: none known),
@@ -47,46 +45,56 @@ class Caller:
         return self.lineage.conversation
 
 
-@dataclass(frozen=True, slots=True)
-class _Sealed:
-    seal: object = field(repr=False, compare=False)
+class _Admitted:
+    """Made by this module alone: the seal is private to it."""
 
-    def __post_init__(self) -> None:
-        if self.seal is not _SEAL:
+    __slots__ = ()
+
+    def __init__(self, seal: object) -> None:
+        if seal is not _SEAL:
             raise TypeError("only the gate admits callers")
 
 
-@dataclass(frozen=True, slots=True)
-class Open(_Sealed):
+class Open(_Admitted):
     """Anybody at all; `binding` is the lease it holds, if it holds one now."""
 
-    caller: Caller
-    binding: Binding | None
+    __slots__ = ("binding", "caller")
+
+    def __init__(self, seal: object, caller: Caller, binding: Binding | None) -> None:
+        super().__init__(seal)
+        self.caller = caller
+        self.binding = binding
 
 
-@dataclass(frozen=True, slots=True)
-class Session(_Sealed):
-    """A caller whose session is known; it may hold an identity or not."""
+class Session(_Admitted):
+    """A caller whose session is known; `binding` is the lease it holds, if it holds one now."""
 
-    caller: Caller
-    cli: str
-    session_id: str
-    conversation: str
-    process: Process
-    binding: Binding | None
+    __slots__ = ("binding", "caller", "process")
 
-
-@dataclass(frozen=True, slots=True)
-class Holder(_Sealed):
-    """A caller that holds `binding.identity` at `epoch`, as of this transaction."""
-
-    binding: Binding
-    epoch: int
+    def __init__(
+        self, seal: object, caller: Caller, process: Process, binding: Binding | None
+    ) -> None:
+        super().__init__(seal)
+        self.caller = caller
+        self.process = process
+        self.binding = binding
 
     @property
-    def identity_no(self) -> int:
-        """The identity's key in the store."""
-        return self.binding.identity_no
+    def conversation(self) -> str:
+        """What tells conversations of its process apart."""
+        return self.caller.conversation
+
+
+class Holder(_Admitted):
+    """A caller that holds `binding.identity` at `epoch`, as of this transaction."""
+
+    __slots__ = ("binding", "epoch", "identity_no")
+
+    def __init__(self, seal: object, binding: Binding) -> None:
+        super().__init__(seal)
+        self.binding = binding
+        self.epoch = binding.granted_epoch
+        self.identity_no = binding.identity_no
 
 
 def admit_open(tx: Tx, caller: Caller) -> Open:
@@ -107,15 +115,12 @@ def admit_session(tx: Tx, caller: Caller) -> Session:
     if caller.token_hash is not None:
         _refuse_foreign_token(tx, caller, granted)
     valid = granted if granted and _still_held(granted, None) else None
-    return Session(
-        _SEAL, caller, lineage.cli, lineage.session_id, caller.conversation, lineage.process, valid
-    )
+    return Session(_SEAL, caller, lineage.process, valid)
 
 
 def admit_holder(tx: Tx, caller: Caller) -> Holder:
     """A caller that holds a lease now. Raises MbxError no-lease, lease-lost, lease-foreign."""
-    binding = _valid_binding(tx, caller)
-    return Holder(_SEAL, binding, binding.granted_epoch)
+    return Holder(_SEAL, _valid_binding(tx, caller))
 
 
 def holder_of(tx: Tx, session: Session) -> Holder:

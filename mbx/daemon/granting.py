@@ -5,7 +5,7 @@ from typing import Final
 
 from mbx.core.lease import Lease, LeaseState, transition
 from mbx.core.limits import LEASE_TIMEOUT_MS
-from mbx.core.record import Record
+from mbx.core.record import Sealed
 from mbx.daemon.context import Context
 from mbx.daemon.effects import Ended, Granted
 from mbx.daemon.host import Host
@@ -22,7 +22,7 @@ _TOKENS_KEPT_EPOCHS: Final = 2
 
 def sign_lease(
     host: Host, moment: Moment, identity: tuple[str, str], session: SessionRow, lease: Lease
-) -> tuple[Record, int]:
+) -> tuple[Sealed, int]:
     """The signed record of a lease and its expiry (ms UTC); `identity` is (id, name)."""
     expires_ms = moment.now_ms + LEASE_TIMEOUT_MS
     process = session.process

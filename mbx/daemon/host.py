@@ -7,7 +7,8 @@ from mbx.core import record
 from mbx.core.canonical import JsonValue
 from mbx.core.keys import SigningKey
 from mbx.core.message import Party
-from mbx.core.record import Record
+from mbx.core.record import Sealed
+from mbx.daemon import codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +19,9 @@ class Host:
     key_id: str
     signer: SigningKey
 
-    def sign(self, kind: str, payload: Mapping[str, JsonValue]) -> Record:
+    def sign(self, kind: str, payload: Mapping[str, JsonValue]) -> Sealed:
         """A record of `kind` signed with the host key."""
-        return record.sign(kind, payload, self.signer, self.key_id)
+        return record.seal(kind, codec.canonical(payload), self.signer)
 
     def party(self, identity: str, name: str) -> Party:
         """A mailbox of this host as records name it."""

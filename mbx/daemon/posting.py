@@ -1,8 +1,7 @@
 """Putting one signed message into mailboxes: what send and reply share."""
 
-import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mbx.core import message
 from mbx.core.lease import LeaseState
@@ -15,11 +14,14 @@ from mbx.daemon.times import rfc3339
 from mbx.store import leases, messages
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
+from mbx.store.leases import LeaseRow
 from mbx.store.messages import NewMessage
 
+Recipient = tuple[IdentityRow, LeaseRow]
+"""A mailbox and the lease on it."""
 
-@dataclass(frozen=True, slots=True)
-class Place:
+
+class Place(NamedTuple):
     """Where in a conversation a message stands; all None: it starts a thread."""
 
     thread: str | None = None
@@ -34,7 +36,7 @@ def post(
     holder: Holder,
     draft: Draft,
     body_bytes: int,
-    recipients: Sequence[IdentityRow],
+    recipients: Sequence[Recipient],
     place: Place,
 ) -> str:
     """Sign, store and deliver; the message's record id."""
@@ -43,7 +45,7 @@ def post(
         sender=host.party(own.identity, own.name),
         lease_epoch=holder.epoch,
         lease_id=_lease_record(context, tx, holder),
-        to=[host.party(recipient.identity, recipient.name) for recipient in recipients],
+        to=[host.party(to.identity, to.name) for to, _ in recipients],
         thread=place.thread,
         reply_to=place.reply_to,
         hop=place.hop,
@@ -54,9 +56,7 @@ def post(
     )
     record = host.sign("message", message.payload(draft, envelope))
     new = NewMessage(
-        digest=record.digest,
-        signature=base64.b64decode(record.signatures[host.key_id]),
-        payload=record.payload,
+        record=record,
         sender_no=holder.identity_no,
         accepted_ms=now_ms,
         kind=draft.kind,
@@ -64,26 +64,25 @@ def post(
         subject=draft.subject,
         body=draft.body,
         body_bytes=body_bytes,
-        thread=place.thread,
+        thread=place.thread or record.id,
         reply_no=place.reply_no,
     )
-    messages.add(tx, new, [recipient.no for recipient in recipients])
+    messages.add(tx, new, [to.no for to, _ in recipients])
     return record.id
 
 
 def posted(
     context: Context,
-    tx: Tx,
     message_id: str,
     thread: str | None,
-    recipients: Sequence[IdentityRow],
+    recipients: Sequence[Recipient],
     body_bytes: int,
 ) -> Result:
     """The answer to a send: for each recipient, who will see it when."""
     return {
         "id": message_id,
         "thread": thread or message_id,
-        "recipients": [_reach(context, tx, recipient) for recipient in recipients],
+        "recipients": [_reach(context, to, row) for to, row in recipients],
         "duplicate": False,
         "warnings": _warnings(body_bytes),
     }
@@ -98,8 +97,7 @@ def _lease_record(context: Context, tx: Tx, holder: Holder) -> str:
     return own.record_id
 
 
-def _reach(context: Context, tx: Tx, recipient: IdentityRow) -> Result:
-    row = leases.find(tx, recipient.no)
+def _reach(context: Context, recipient: IdentityRow, row: LeaseRow) -> Result:
     seen = context.observe(row) if row.lease.state is LeaseState.HELD else None
     live = seen is not None and seen.evidence == "live"
     since = rfc3339(row.lease.since_ms)

@@ -1,6 +1,7 @@
 """Times as answers show them: RFC 3339 in UTC with milliseconds."""
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -10,10 +11,15 @@ _LATEST_MS: Final = 253_402_300_799_999
 
 def rfc3339(at_ms: int) -> str:
     """``2026-01-31T12:00:00.000Z`` for ms UTC."""
-    at = _EPOCH + timedelta(milliseconds=max(0, min(at_ms, _LATEST_MS)))
-    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+    second, ms = divmod(max(0, min(at_ms, _LATEST_MS)), 1000)
+    return f"{_seconds(second)}.{ms:03d}Z"
 
 
 def optional_rfc3339(at_ms: int | None) -> str | None:
     """As `rfc3339`, or None."""
     return None if at_ms is None else rfc3339(at_ms)
+
+
+@lru_cache(maxsize=1024)
+def _seconds(second: int) -> str:
+    return (_EPOCH + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%S")

@@ -3,8 +3,7 @@
 import hashlib
 import os
 import time
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class World(Protocol):
@@ -36,8 +35,7 @@ class SystemWorld:
         return os.urandom(count)
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """When a request arrived, and the chance drawn for it: the same however often its unit runs."""
 
     now_ms: int

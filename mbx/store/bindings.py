@@ -1,7 +1,6 @@
 """One query behind every gate check: a session, what it was granted, and the lease as it is now."""
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mbx.core.evidence import Process
 from mbx.core.lease import Lease, LeaseState
@@ -23,8 +22,7 @@ _BY_TOKEN: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(NamedTuple):
     """`granted_epoch` is what the session (or token) was given; `lease` is what holds now."""
 
     session_no: int

@@ -13,8 +13,7 @@ file.
 import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import aiosqlite
 
@@ -98,16 +97,14 @@ Unit = Callable[[Tx], T]
 """A unit of work: re-runnable, with no effect outside its transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Committed(Generic[T]):
+class Committed(NamedTuple, Generic[T]):
     """A unit's result, synced to disk as of `commit_seq` (0 changes: the sequence it read)."""
 
     value: T
     commit_seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """A unit that left no trace, and why."""
 
     error: Exception

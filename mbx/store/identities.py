@@ -1,7 +1,6 @@
 """Rows of identities: named mailboxes with an immutable id."""
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mbx.core.limits import RECIPIENTS_MAX
 from mbx.core.names import skeleton
@@ -18,8 +17,7 @@ _BY_SKELETON: Final = _COLUMNS + " WHERE skeleton = ?"
 _ALL: Final = _COLUMNS + " ORDER BY name"
 
 
-@dataclass(frozen=True, slots=True)
-class IdentityRow:
+class IdentityRow(NamedTuple):
     """One identity; times are ms UTC."""
 
     no: int

@@ -1,22 +1,26 @@
 """Rows of leases: one for each identity, and the tokens of its epochs."""
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mbx.core.lease import Lease, LeaseState
-from mbx.core.record import Record
+from mbx.core.record import Sealed
 from mbx.store.database import Row, Tx
+from mbx.store.identities import IdentityRow
 
 _COLUMNS: Final = (
     "SELECT identity_no, state, epoch, session_no, since_ms, record_id, expires_ms FROM leases"
 )
 _BY_IDENTITY: Final = _COLUMNS + " WHERE identity_no = ?"
+_BY_NAME: Final = (
+    "SELECT i.no, i.identity, i.name, i.role, i.description, i.project, i.retired_ms,"
+    " i.last_seen_ms, l.identity_no, l.state, l.epoch, l.session_no, l.since_ms, l.record_id,"
+    " l.expires_ms FROM identities AS i JOIN leases AS l ON l.identity_no = i.no WHERE i.name = ?"
+)
 _HELD: Final = _COLUMNS + " WHERE state = 1"
 _ALL: Final = _COLUMNS + " ORDER BY identity_no"
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRow:
+class LeaseRow(NamedTuple):
     """The lease of `identity_no`; `record_id`, `expires_ms`: of the newest signed record."""
 
     identity_no: int
@@ -40,6 +44,12 @@ def find(tx: Tx, identity_no: int) -> LeaseRow:
     if row is None:
         raise LookupError(f"no lease for identity {identity_no}")
     return _row(row)
+
+
+def of_name(tx: Tx, name: str) -> tuple[IdentityRow, LeaseRow] | None:
+    """The identity called `name` and its lease, in one query: what a send asks of each recipient."""
+    row = tx.one(_BY_NAME, (name,))
+    return (IdentityRow(*row[:8]), _row(row[8:])) if row else None
 
 
 def held(tx: Tx) -> list[LeaseRow]:
@@ -72,7 +82,7 @@ def save(tx: Tx, identity_no: int, before: Lease, after: Lease) -> None:
 
 
 def save_grant(
-    tx: Tx, identity_no: int, before: Lease, after: Lease, record: Record, expires_ms: int
+    tx: Tx, identity_no: int, before: Lease, after: Lease, record: Sealed, expires_ms: int
 ) -> None:
     """Replace `before` by the new grant `after` together with its signed record."""
     changed = tx.run(
@@ -86,7 +96,7 @@ def save_grant(
             after.since_ms,
             record.id,
             record.payload,
-            next(iter(record.signatures.values())),
+            record.signature,
             expires_ms,
             identity_no,
             before.epoch,
@@ -97,7 +107,7 @@ def save_grant(
         raise LookupError(f"the lease of identity {identity_no} is not at epoch {before.epoch}")
 
 
-def save_renewal(tx: Tx, identity_no: int, epoch: int, record: Record, expires_ms: int) -> None:
+def save_renewal(tx: Tx, identity_no: int, epoch: int, record: Sealed, expires_ms: int) -> None:
     """Store a newer signed record of the same epoch."""
     tx.run(
         "UPDATE leases SET record_id = ?, payload = ?, signature = ?, expires_ms = ?"
@@ -105,7 +115,7 @@ def save_renewal(tx: Tx, identity_no: int, epoch: int, record: Record, expires_m
         (
             record.id,
             record.payload,
-            next(iter(record.signatures.values())),
+            record.signature,
             expires_ms,
             identity_no,
             epoch,

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mbx.core.delivery import Stage
 from mbx.core.ids import IdPrefix, id8
 from mbx.core.keys import crockford
+from mbx.core.record import Sealed
 from mbx.core.terms import is_plain
 from mbx.store.database import Tx
 
@@ -56,13 +57,10 @@ _ACK: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NewMessage:
-    """What the store keeps of an accepted message; `payload` is the exact signed text."""
+class NewMessage(NamedTuple):
+    """What the store keeps of an accepted message."""
 
-    digest: bytes
-    signature: bytes
-    payload: str
+    record: Sealed
     sender_no: int
     accepted_ms: int
     kind: str
@@ -70,12 +68,11 @@ class NewMessage:
     subject: str
     body: str
     body_bytes: int
-    thread: str | None
+    thread: str
     reply_no: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """One message in one mailbox, as listings show it (everything but the text itself)."""
 
     no: int
@@ -127,11 +124,12 @@ class Copy:
 
 def add(tx: Tx, message: NewMessage, recipients: Sequence[int]) -> int:
     """Store a message and deliver it to each of `recipients` (identity keys); its integer key."""
+    record = message.record
     no = tx.insert(
         _INSERT,
         (
-            id8(message.digest),
-            message.thread or crockford(message.digest),
+            id8(record.digest),
+            message.thread,
             message.reply_no,
             message.sender_no,
             message.accepted_ms,
@@ -140,9 +138,9 @@ def add(tx: Tx, message: NewMessage, recipients: Sequence[int]) -> int:
             is_plain(message.body) and is_plain(message.subject),
             message.body_bytes,
             message.subject,
-            message.digest,
-            message.signature,
-            message.payload,
+            record.digest,
+            record.signature,
+            record.payload,
         ),
     )
     for recipient_no in recipients:

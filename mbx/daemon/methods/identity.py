@@ -218,8 +218,8 @@ def _grant(context: Context, tx: Tx, caller: Session, identity: IdentityRow) -> 
         row = _lapse_or_refuse(context, tx, identity, row)
     session = sessions.find(tx, caller.process, caller.conversation) or sessions.create(
         tx,
-        cli=caller.cli,
-        session_id=caller.session_id,
+        cli=caller.caller.lineage.cli,
+        session_id=caller.caller.lineage.session_id,
         conversation=caller.conversation,
         process=caller.process,
         now_ms=context.moment.now_ms,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mbx.core import limits, names
 from mbx.core.delivery import OUTCOMES
@@ -18,14 +18,12 @@ from mbx.daemon.gate import Holder
 from mbx.daemon.mailboxes import AckWords
 from mbx.daemon.methods.table import lease_method
 from mbx.daemon.params import Params
-from mbx.daemon.posting import Place
-from mbx.store import identities
+from mbx.daemon.posting import Place, Recipient
+from mbx.store import identities, leases
 from mbx.store.database import Tx
-from mbx.store.identities import IdentityRow
 
 
-@dataclass(frozen=True, slots=True)
-class SendRequest:
+class SendRequest(NamedTuple):
     """A message as its sender wrote it, checked."""
 
     to: tuple[Address, ...]
@@ -99,8 +97,8 @@ def _send(context: Context, tx: Tx, holder: Holder, request: SendRequest) -> Ans
     message_id = posting.post(
         context, tx, holder, request.draft, request.body_bytes, recipients, place
     )
-    result = posting.posted(context, tx, message_id, place.thread, recipients, request.body_bytes)
-    return Answer(result, (Arrived(tuple(recipient.no for recipient in recipients)),))
+    result = posting.posted(context, message_id, place.thread, recipients, request.body_bytes)
+    return Answer(result, (Arrived(tuple(to.no for to, _ in recipients)),))
 
 
 def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> Answer:
@@ -109,38 +107,31 @@ def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> A
     recipient = identities.by_no(tx, head.sender_no)
     if recipient.retired_ms is not None:
         raise MbxError("closed", f"{recipient.name} is retired; nobody would read the answer")
+    recipients = [(recipient, leases.find(tx, recipient.no))]
     written = request.draft
-    draft = Draft(
-        subject=head.subject,
-        body=written.body,
-        kind=written.kind,
-        needs_reply=written.needs_reply,
-        refs=written.refs,
-        topic=written.topic,
-        origin=written.origin,
-    )
-    message_id = posting.post(context, tx, holder, draft, request.body_bytes, (recipient,), place)
+    draft = written._replace(subject=head.subject)
+    message_id = posting.post(context, tx, holder, draft, request.body_bytes, recipients, place)
     if request.final is not None:
         mailboxes.ack(context, tx, holder, [head], request.final)
-    result = posting.posted(context, tx, message_id, place.thread, (recipient,), request.body_bytes)
+    result = posting.posted(context, message_id, place.thread, recipients, request.body_bytes)
     return Answer(result, (Arrived((recipient.no,)),))
 
 
-def _resolve(context: Context, tx: Tx, to: Sequence[Address]) -> list[IdentityRow]:
+def _resolve(context: Context, tx: Tx, to: Sequence[Address]) -> list[Recipient]:
     """The mailboxes that `to` reaches, each once, in the order of its first mention.
 
     Raises MbxError unknown-recipient, with suggestions, before anything is stored.
     """
-    found: dict[int, IdentityRow] = {}
+    found: dict[int, Recipient] = {}
     unknown: list[Address] = []
     for address in to:
-        identity = None
+        recipient = None
         if address.kind == "name" and address.host in (None, context.host.label):
-            identity = identities.by_name(tx, address.name)
-        if identity is None or identity.retired_ms is not None:
+            recipient = leases.of_name(tx, address.name)
+        if recipient is None or recipient[0].retired_ms is not None:
             unknown.append(address)
         else:
-            found.setdefault(identity.no, identity)
+            found.setdefault(recipient[0].no, recipient)
     if unknown:
         raise _unknown(context, tx, unknown)
     return list(found.values())

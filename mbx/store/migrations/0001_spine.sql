@@ -66,7 +66,7 @@ CREATE TABLE leases (
     since_ms INTEGER NOT NULL,
     record_id TEXT,
     payload TEXT,
-    signature TEXT,
+    signature BLOB,
     expires_ms INTEGER,
     CHECK (state = 0 OR (epoch > 0 AND session_no IS NOT NULL AND payload IS NOT NULL))
 ) STRICT;
