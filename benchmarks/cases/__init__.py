@@ -1,0 +1,19 @@
+"""One module for each case of docs/speed.md; `CASES` maps its name to the function that runs it."""
+
+from collections.abc import Callable
+from typing import Final
+
+from benchmarks.cases import disk, inbox, lease, restart, send, start, weight
+from benchmarks.report import Report
+from benchmarks.workshop import Workshop
+
+CASES: Final[dict[str, Callable[[Workshop, Report], None]]] = {
+    "S1": send.run,
+    "S4": inbox.run,
+    "S8": start.run,
+    "S12": weight.run,
+    "S14": lease.run,
+    "S16": disk.run,
+    "S17": restart.run,
+}
+"""In the order in which they are run."""

@@ -1,0 +1,163 @@
+"""What S1 is held against: the bare cost of what a durable, signed send cannot do without.
+
+One after another, as if nothing overlapped: the rows into SQLite at FULL (without full text, gate,
+savepoints), a line there and back through bare asyncio, canonical JSON and an Ed25519 signature.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from benchmarks.mail import RECIPIENTS, body
+from mbx.store.database import connect
+
+_ID: Final = "0123456789abcdefghjkmnpqrs"
+_NOW_MS: Final = 1_760_000_000_000
+_MESSAGE: Final = (
+    "INSERT INTO messages (id8, thread, reply_no, sender_no, accepted_ms, kind, needs_reply, plain,"
+    " body_bytes, subject, digest, signature, payload)"
+    " VALUES (?, ?, NULL, 1, ?, 'message', 0, 1, ?, ?, ?, ?, ?)"
+)
+_DELIVERY: Final = (
+    "INSERT INTO deliveries (recipient_no, message_no, stage, stage_ms) VALUES (?, ?, 2, ?)"
+)
+_UNREAD: Final = "UPDATE mailboxes SET unread = unread + 1 WHERE identity_no = ?"
+_ANSWER: Final = "INSERT INTO answers (scope, key, request, answer) VALUES ('i1', ?, ?, ?)"
+_SEQUENCE: Final = "UPDATE counters SET value = value + ? WHERE name = 'commit_seq'"
+
+
+def payload(number: int, nonce: str) -> dict[str, object]:
+    """What is signed for one message of the bench."""
+
+    def party(name: str) -> dict[str, object]:
+        return {"identity": _ID, "name": name, "host": "desktop"}
+
+    return {
+        "v": 1,
+        "type": "message",
+        "iat": _NOW_MS,
+        "nonce": nonce,
+        "aud": [_ID],
+        "from": party("bench-load"),
+        "lease": {"epoch": 1, "id": _ID},
+        "to": [party(RECIPIENTS[number % len(RECIPIENTS)])],
+        "thread": None,
+        "reply_to": None,
+        "kind": "message",
+        "subject": f"Bench message {number}",
+        "body": body(number),
+        "needs_reply": False,
+        "refs": [],
+        "attachments": [],
+        "topic": None,
+        "expected_output": None,
+        "origin": None,
+        "hop": 0,
+        "external_since": None,
+        "project": None,
+        "sent_at": _NOW_MS,
+    }
+
+
+def canonical(value: object) -> bytes:
+    """Canonical JSON by the standard library."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode()
+
+
+def signature_s(count: int) -> float:
+    """Seconds for the canonical JSON and the signature of one message, over `count` of them."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    payloads = [payload(number, os.urandom(16).hex()) for number in range(count)]
+    begun = time.perf_counter()
+    for one in payloads:
+        key.sign(b"mbx-sig/1\0message\0" + canonical(one))
+    return (time.perf_counter() - begun) / count
+
+
+class InsertFloor:
+    """A store of the same schema and settings, written to by bare sqlite3."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = connect(str(path))
+        self._connection.executescript(schema())
+        _add_people(self._connection)
+        self._made = 0
+
+    def close(self) -> None:
+        """Close it."""
+        self._connection.close()
+
+    def insert_s(self, count: int, group: int) -> float:
+        """Seconds for the rows of one message, over `count` in transactions of `group`."""
+        rows = [_rows(number) for number in range(self._made, self._made + count)]
+        self._made += count
+        run = self._connection.execute
+        begun = time.perf_counter()
+        for first in range(0, count, group):
+            together = rows[first : first + group]
+            run("BEGIN IMMEDIATE")
+            for message, recipient, answer in together:
+                no = run(_MESSAGE, message).lastrowid
+                run(_DELIVERY, (recipient, no, _NOW_MS))
+                run(_UNREAD, (recipient,))
+                run(_ANSWER, answer)
+            run(_SEQUENCE, (len(together),))
+            run("COMMIT")
+        return (time.perf_counter() - begun) / count
+
+
+def schema() -> str:
+    """The SQL of all migrations of the mbx that is measured."""
+    import mbx.store
+
+    folder = Path(mbx.store.__path__[0]) / "migrations"
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.sql")))
+
+
+def _add_people(connection: sqlite3.Connection) -> None:
+    people: Iterator[str] = iter(("bench-load", *RECIPIENTS))
+    for no, name in enumerate(people, 1):
+        connection.execute(
+            "INSERT INTO identities (no, identity, name, skeleton, role, description, created_ms)"
+            " VALUES (?, ?, ?, ?, 'bench', '', 0)",
+            (no, f"{name:x<26}"[:26], name, name),
+        )
+        connection.execute("INSERT INTO mailboxes (identity_no, unread) VALUES (?, 0)", (no,))
+
+
+def _rows(number: int) -> tuple[tuple[object, ...], int, tuple[object, ...]]:
+    """(message, recipient, answer) as the store keeps them."""
+    text = canonical(payload(number, os.urandom(16).hex()))
+    digest = hashlib.sha256(text).digest()
+    id8 = int.from_bytes(digest[:8], "big", signed=True)
+    message_id = base64.b32encode(digest).decode()[:26].lower()
+    message = (
+        id8,
+        message_id,
+        _NOW_MS,
+        700,
+        f"Bench message {number}",
+        digest,
+        os.urandom(64),
+        text.decode(),
+    )
+    answer = json.dumps({"id": message_id, "thread": message_id, "recipients": [REACH]})
+    key = f"0198f2c4-7b1e-floor-{number:012}"
+    return message, 2 + number % len(RECIPIENTS), (key, digest[:16], answer)
+
+
+REACH: Final = {
+    "address": "bench-ada@desktop",
+    "identity": _ID,
+    "state": "offline",
+    "detail": "nobody holds it since 2026-01-01T00:00:00Z",
+}

@@ -1,0 +1,74 @@
+"""How much is measured: the full run, a quick look, and the smallest run that shows the shape."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Counts of one run. `sends` maps a number of clients to the messages they send in a round."""
+
+    name: str
+    rounds: int
+    sends: Mapping[int, int]
+    small_store: int
+    large_store: int
+    reads: int
+    commands: int
+    starts: int
+    claims: int
+    deaths: int
+    sessions: int
+    disk_messages: int
+    unchecked: int
+    """Messages sent right before a kill -9, so that the log has something to recover."""
+
+
+FULL: Final = Scale(
+    name="full",
+    rounds=7,
+    sends={1: 1_500, 8: 5_000, 64: 8_000},
+    small_store=1_000,
+    large_store=1_000_000,
+    reads=1_500,
+    commands=9,
+    starts=3,
+    claims=150,
+    deaths=20,
+    sessions=100,
+    disk_messages=4_000,
+    unchecked=1_000,
+)
+QUICK: Final = Scale(
+    name="quick",
+    rounds=3,
+    sends={1: 600, 8: 2_000, 64: 4_000},
+    small_store=1_000,
+    large_store=50_000,
+    reads=500,
+    commands=5,
+    starts=2,
+    claims=50,
+    deaths=8,
+    sessions=50,
+    disk_messages=1_000,
+    unchecked=500,
+)
+TINY: Final = Scale(
+    name="tiny",
+    rounds=1,
+    sends={1: 20, 8: 40, 64: 64},
+    small_store=30,
+    large_store=200,
+    reads=20,
+    commands=1,
+    starts=1,
+    claims=3,
+    deaths=2,
+    sessions=3,
+    disk_messages=20,
+    unchecked=10,
+)
+SCALES: Final = {scale.name: scale for scale in (FULL, QUICK, TINY)}
+"""By name, as the command line takes them."""
