@@ -18,6 +18,7 @@ Body = Callable[..., int | None]
 """The function of a command: ``(session, **parameters) -> exit status or None``."""
 
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+"""Settings of click for every command and group."""
 
 
 class ExampleCommand(click.Command):
