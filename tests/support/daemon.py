@@ -372,6 +372,14 @@ def agent_of_test(daemon: Daemon) -> Iterator[Agent]:
         yield started
 
 
+@pytest.fixture(scope="module", name="holder")
+def holder_of_module(daemon: Daemon) -> Iterator[tuple[str, Line]]:
+    """The name and a connection of one agent for all tests of a file that share nothing."""
+    name = fresh_name()
+    with daemon.agent() as agent, agent.registered(name) as line:
+        yield name, line
+
+
 NewHolder = Callable[[], tuple[str, Line]]
 
 
