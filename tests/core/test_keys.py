@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mbx.core import keys
 from mbx.core.keys import ROLES, SigningKey, crockford, is_strong_public_key, key_id, verify
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -235,6 +236,19 @@ def test_the_second_half_of_a_signature_must_be_below_the_order() -> None:
     assert verify(key.public, signature, b"m")
     for other in (s + L, L, L + 1, 2**256 - 1, L - 1, s - 1, s + 1, 0):
         assert not verify(key.public, signature[:32] + other.to_bytes(32, "little"), b"m")
+
+
+def test_the_library_is_never_asked_about_what_the_strict_rules_refuse() -> None:
+    """Also where it would refuse by itself, as OpenSSL does for S: another one may not."""
+    key = SigningKey.from_seed(b"\x07" * 32)
+    r = key.sign(b"m")[:32]
+    weak = bytes(32)
+    for s, may in [(0, True), (L - 1, True), (L, False), (L + 1, False), (2**256 - 1, False)]:
+        s_bytes = s.to_bytes(32, "little")
+        assert keys._may_be_asked(key.public, r + s_bytes) is may
+        assert not keys._may_be_asked(weak, r + s_bytes)
+        assert not keys._may_be_asked(key.public, weak + s_bytes)
+        assert not keys._may_be_asked(key.public, r + s_bytes + b"\0")
 
 
 @pytest.mark.parametrize("length", [0, 31, 33, 64])
