@@ -18,6 +18,7 @@ from mbx.core.record import (
     KINDS,
     Record,
     RecordError,
+    seal,
     sign,
     signed_bytes,
     verify,
@@ -141,6 +142,27 @@ def test_only_known_kinds_and_the_signed_form_are_signed() -> None:
     for value in (1.5, "\ud800", 2**53, (1,)):
         with pytest.raises(CanonicalError):
             sign("message", content(body=value), HOST, HOST_ID)
+
+
+def test_a_sealed_payload_is_the_record_that_sign_makes() -> None:
+    value = content(aud=[HOST_ID], body="Grüße\n")
+    record = sign("message", value, HOST, HOST_ID)
+    sealed = seal("message", encode(value).encode(), HOST)
+    assert sealed.record(HOST_ID) == record
+    assert (sealed.kind, sealed.payload) == ("message", record.payload)
+    assert (sealed.digest, sealed.id) == (record.digest, record.id)
+    assert base64_of(sealed.signature) == record.signatures[HOST_ID]
+    assert (
+        verify(sealed.record(HOST_ID), kind="message", signers=TRUSTED, audience=HOST_ID) == value
+    )
+
+
+def test_the_largest_payload_is_sealed_and_one_byte_more_is_not() -> None:
+    for size_bytes in (limits.RECORD_MAX_BYTES - 1, limits.RECORD_MAX_BYTES):
+        assert len(seal("message", b"x" * size_bytes, HOST).payload) == size_bytes
+    with pytest.raises(RecordError) as caught:
+        seal("message", b"x" * (limits.RECORD_MAX_BYTES + 1), HOST)
+    assert caught.value.step == 1
 
 
 # --- step 1: size --------------------------------------------------------------------------------
