@@ -250,7 +250,7 @@ def sandboxed(path: str, error: OSError) -> MbxError:
     """The system forbids this process the daemon's files."""
     return MbxError(
         "sandboxed",
-        f"{error.strerror} at {path}: a sandbox keeps this process from the daemon",
+        f"{error.strerror} at {path}: a sandbox or another user's folder keeps us from the daemon",
         f"run it outside the sandbox, or allow it the folder {quoted(os.path.dirname(path))}",
     )
 

@@ -17,9 +17,6 @@ from mbx.cli.output import Output, OutputFailed, ReaderGone
 from mbx.cli.session import Session
 from mbx.core.errors import MbxError
 
-INTERRUPTED: Final = 130
-"""128 + SIGINT, as shells report it."""
-
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "whoami": ("whoami:whoami", "Show your identity, your lease and what waits for you."),
     "identity list": ("identity:list_", "List identities: who holds which, and which are free."),
@@ -145,7 +142,7 @@ mbx = LazyGroup(
 
 
 def run(raw_arguments: Sequence[str]) -> int:
-    """Run one command line; the exit status of the process."""
+    """Run one command line; the exit status of the process. KeyboardInterrupt passes through."""
     output = Output(os.environ)
     session = Session(output, os.environ)
     try:
@@ -157,8 +154,8 @@ def run(raw_arguments: Sequence[str]) -> int:
             sys.stdout.flush()  # the help texts of click
     except (ReaderGone, BrokenPipeError):
         return _end_quietly()
-    except (KeyboardInterrupt, click.Abort):
-        return INTERRUPTED
+    except click.Abort:
+        raise KeyboardInterrupt from None
     except OutputFailed as error:
         output.note(f"error: cannot write the output: {error}")
         return _end_quietly(1)

@@ -194,6 +194,19 @@ def test_hostile_text_reaches_no_terminal(desk: Desk, tmp_path: Path) -> None:
         assert r"\u{1b}" in out or r"\u{202e}" in out, command
 
 
+@pytest.mark.parametrize(
+    "locale", ["LC_ALL=C", "LC_ALL=POSIX PYTHONUTF8=0 PYTHONCOERCECLOCALE=0", "LC_ALL=C.UTF-8"]
+)
+def test_text_means_the_same_under_any_locale(desk: Desk, locale: str) -> None:
+    ana, ben = desk.shell("ana"), desk.shell("ben")
+    done = ana.run(f"{locale} mbx send --to ben --subject 'Ä 漢' -m 'ü 😀' --json")
+    read = ben.run(f"{locale} mbx read {document(done)['id']} --json")
+    message = document(read)["messages"][0]
+    assert (message["subject"], message["body"]) == ("Ä 漢", "ü 😀")
+    told = ben.run(f"{locale} mbx read {message['id']}")
+    assert (told.status, told.err) == (0, "")
+
+
 def test_a_long_did_is_cut_marked_and_warned_about_but_acked(desk: Desk, body: Path) -> None:
     ana, ben = desk.shell("ana"), desk.shell("ben")
     message_id = send(ana, "ben", body)
