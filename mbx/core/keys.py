@@ -12,6 +12,7 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+# Sizes of RFC 8032, 5.1.5 and 5.1.6.
 SEED_BYTES: Final = 32
 PUBLIC_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64
