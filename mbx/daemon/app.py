@@ -97,7 +97,7 @@ class Daemon:
                 user_id=os.geteuid(),
                 host_label=boot.host.label,
                 known=self._holders.known,
-                granted_epoch=self._holders.granted_epoch,
+                grant_of=self._holders.grant_of,
                 accept=self._accept,
                 submit=self._submit,
                 log=journal.write,

@@ -30,14 +30,16 @@ class Access(Enum):
 class Caller(NamedTuple):
     """What is known of the other end of a connection.
 
-    `granted_epoch` is the epoch that its session had when the request arrived (None: none known),
-    so that a request written under one lease is never carried out under a later one.
+    `granted_identity_no` and `granted_epoch` are what its session held when the request arrived
+    (None: none known), so that a request written under one lease is never carried out under a later
+    one. It takes both: epochs of two identities may be equal.
     """
 
     lineage: Lineage
     claimed: SessionKey | None = None
     token_hash: bytes | None = None
     granted_epoch: int | None = None
+    granted_identity_no: int | None = None
 
     @property
     def conversation(self) -> str:
@@ -114,7 +116,7 @@ def admit_session(tx: Tx, caller: Caller) -> Session:
     granted = bindings.of_process(tx, lineage.process, caller.conversation)
     if caller.token_hash is not None:
         _refuse_foreign_token(tx, caller, granted)
-    valid = granted if granted and _still_held(granted, None) else None
+    valid = granted if granted and _still_held(granted) else None
     return Session(_SEAL, caller, lineage.process, valid)
 
 
@@ -136,23 +138,30 @@ def _valid_binding(tx: Tx, caller: Caller) -> Binding:
             _refuse_foreign_token(tx, caller, binding)
         if binding is None:
             raise _no_identity()
-        if not _still_held(binding, caller.granted_epoch):
+        if not _is_of_grant(caller, binding):
+            raise _made_under_another(caller, binding)
+        if not _still_held(binding):
             raise _lost(tx, binding)
         return binding
     if lineage.verdict == "unknown" and caller.token_hash is not None:
         binding = bindings.of_token(tx, caller.token_hash)
         if binding is None:
             raise _no_session(lineage)
-        if not _still_held(binding, None):
+        if not _still_held(binding):
             raise _lost(tx, binding)
         return binding
     raise _no_session(lineage)
 
 
-def _still_held(binding: Binding, expected_epoch: int | None) -> bool:
+def _is_of_grant(caller: Caller, binding: Binding) -> bool:
+    """Whether the request was made under this grant, as far as that is known."""
+    return caller.granted_epoch in (None, binding.granted_epoch) and (
+        caller.granted_identity_no in (None, binding.identity_no)
+    )
+
+
+def _still_held(binding: Binding) -> bool:
     """Is the grant the lease of now? A lapsed lease nobody took still is: sleep is not death."""
-    if expected_epoch is not None and expected_epoch != binding.granted_epoch:
-        return False
     return (
         binding.lease.epoch == binding.granted_epoch and binding.lease.state is not LeaseState.FREE
     )
@@ -183,6 +192,17 @@ def _no_identity() -> MbxError:
         "no-lease",
         "this session holds no identity",
         "mbx identity claim NAME (new: mbx identity register NAME --role ROLE)",
+    )
+
+
+def _made_under_another(caller: Caller, binding: Binding) -> MbxError:
+    return MbxError(
+        "lease-lost",
+        f"the lease this request was made under has ended; its session now holds {binding.name}",
+        "repeat the command",
+        identity=binding.name,
+        epoch=binding.granted_epoch,
+        granted_epoch=caller.granted_epoch,
     )
 
 

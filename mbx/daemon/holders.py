@@ -67,10 +67,10 @@ class Holders:
         """Every session whose process the walk must stop at."""
         return [KnownSession(held.key, held.process) for held in self._sessions.values()]
 
-    def granted_epoch(self, process: Process, conversation: str) -> int | None:
-        """The epoch that a session was granted last, if it has not released it."""
+    def grant_of(self, process: Process, conversation: str) -> tuple[int, int] | None:
+        """(identity_no, epoch) that a session was granted last, if it has not released it."""
         held = self._sessions.get((process, conversation))
-        return held.epoch if held else None
+        return (held.identity_no, held.epoch) if held else None
 
     def restore(self, row: SessionRow, name: str) -> None:
         """Take up a session from the store at start."""

@@ -50,7 +50,7 @@ class Office:
         user_id: int,
         host_label: str,
         known: Callable[[], Any],
-        granted_epoch: Callable[[Any, str], int | None],
+        grant_of: Callable[[Any, str], tuple[int, int] | None],
         accept: Callable[[Caller, object, object], Work],
         submit: Callable[[Work, Callable[[Outcome[Answer]], None]], None],
         log: Callable[..., None],
@@ -58,7 +58,7 @@ class Office:
         self.user_id = user_id
         self.host_label = host_label
         self.known = known
-        self.granted_epoch = granted_epoch
+        self.grant_of = grant_of
         self.accept = accept
         self.submit = submit
         self.log = log
@@ -327,10 +327,11 @@ class LocalConnection(asyncio.Protocol):
 
     def _caller(self) -> Caller:
         lineage = self._lineage
-        epoch = None
+        grant = None
         if lineage.process is not None:
-            epoch = self._office.granted_epoch(lineage.process, lineage.conversation)
-        return Caller(lineage, self._claimed, self._token_hash, epoch)
+            grant = self._office.grant_of(lineage.process, lineage.conversation)
+        identity_no, epoch = grant or (None, None)
+        return Caller(lineage, self._claimed, self._token_hash, epoch, identity_no)
 
     # -- answers --------------------------------------------------------------------------------
 
