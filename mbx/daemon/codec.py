@@ -14,6 +14,10 @@ import orjson
 from mbx.core.canonical import CanonicalError, JsonValue, parse_line
 from mbx.core.limits import JSON_DEPTH_MAX, JSON_DIGITS_MAX, JSON_ELEMENTS_MAX, JSON_KEYS_MAX
 
+LINE_VALUES_MAX: Final = 8_192
+"""Values in one line: far more than any request has, few enough to be read in milliseconds (a line
+of 2 MiB could hold a million, and hold everybody up for a second)."""
+
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _SUSPECT_NUMBER: Final = re.compile(rb"[0-9]{%d}|[.eE][0-9+-]|-0" % (JSON_DIGITS_MAX + 1))
 _FEW: Final = min(JSON_KEYS_MAX, JSON_ELEMENTS_MAX)
@@ -23,11 +27,13 @@ def decode(line: bytes, max_bytes: int) -> JsonValue:
     """The value of a request line. Raises CanonicalError with the reason."""
     if len(line) > max_bytes:
         raise CanonicalError(f"the line has {len(line):,} bytes; the limit is {max_bytes:,}")
+    bare = _STRING.sub(b"", line)
+    if bare.count(b",") > LINE_VALUES_MAX:
+        raise CanonicalError(f"more than {LINE_VALUES_MAX:,} values")
     try:
         value: Any = orjson.loads(line)
     except orjson.JSONDecodeError:
         return parse_line(line, max_bytes)
-    bare = _STRING.sub(b"", line)
     if (
         bare.count(b"{") + bare.count(b"[") > JSON_DEPTH_MAX
         or bare.count(b",") >= _FEW

@@ -20,6 +20,7 @@ import aiosqlite
 from mbx.core.errors import MbxError
 
 T = TypeVar("T")
+X = TypeVar("X")
 
 Row = tuple[Any, ...]
 """One row of a query."""
@@ -144,12 +145,11 @@ def run_group(connection: sqlite3.Connection, units: Sequence[Unit[Any]]) -> lis
     outcomes, culprit = _run_together(connection, units)
     if outcomes is None:
         outcomes = [
-            culprit[1] if culprit and culprit[0] == index else _run_alone(connection, unit)
+            culprit[1]
+            if culprit and culprit[0] == index
+            else _unless_failed(_run_alone(connection, unit))
             for index, unit in enumerate(units)
         ]
-    for outcome in outcomes:
-        if isinstance(outcome, Refused) and isinstance(outcome.error, StoreFailure):
-            raise outcome.error
     return outcomes
 
 
@@ -187,7 +187,7 @@ def _run_together(
     try:
         first_seq = last_seq = _commit_seq(connection)
         for index, unit in enumerate(units):
-            outcome = _run_in_savepoint(connection, unit, last_seq)
+            outcome = _unless_failed(_run_in_savepoint(connection, unit, last_seq))
             if outcome is None or not connection.in_transaction:
                 lost = outcome if isinstance(outcome, Refused) else Refused(_left_transaction())
                 return None, (index, lost)
@@ -223,6 +223,13 @@ def _run_in_savepoint(
         return None
     connection.execute("RELEASE unit")
     return Committed(value, last_seq + (connection.total_changes != before))
+
+
+def _unless_failed(outcome: X) -> X:
+    """The outcome, unless it is the store that failed: then nobody is answered any more."""
+    if isinstance(outcome, Refused) and isinstance(outcome.error, StoreFailure):
+        raise outcome.error
+    return outcome
 
 
 def _run_alone(connection: sqlite3.Connection, unit: Unit[Any]) -> Outcome[Any]:

@@ -47,7 +47,7 @@ def find(tx: Tx, identity_no: int) -> LeaseRow:
 
 
 def of_name(tx: Tx, name: str) -> tuple[IdentityRow, LeaseRow] | None:
-    """The identity called `name` and its lease, in one query: what a send asks of each recipient."""
+    """The identity called `name` and its lease: what a send asks of each recipient."""
     row = tx.one(_BY_NAME, (name,))
     return (IdentityRow(*row[:8]), _row(row[8:])) if row else None
 

@@ -85,11 +85,23 @@ def _refuse_unsuitable(path: str, newest: int) -> None:
     version = int.from_bytes(header[60:64], "big")
     application_id = int.from_bytes(header[68:72], "big")
     if version == 0 and application_id == 0:
+        if _has_tables_of_others(path, header):
+            raise _foreign(path)
         return
     if application_id != APPLICATION_ID:
         raise _foreign(path)
     if version > newest:
         raise _newer(path, version, newest)
+
+
+def _has_tables_of_others(path: str, header: bytes) -> bool:
+    """Whether an unmarked file is more than our own first page, left by a start that was killed.
+
+    While a log lies beside it the marks may be in there, and SQLite must have its say first.
+    """
+    page_bytes = int.from_bytes(header[16:18], "big")
+    log_bytes = os.path.getsize(f"{path}-wal") if os.path.exists(f"{path}-wal") else 0
+    return log_bytes == 0 and os.path.getsize(path) > (65_536 if page_bytes == 1 else page_bytes)
 
 
 def _foreign(path: str) -> MbxError:

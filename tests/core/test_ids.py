@@ -1,0 +1,38 @@
+"""Prefixes of ids as ranges of small integers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mbx.core.errors import MbxError
+from mbx.core.ids import id8, parse_prefix
+from mbx.core.keys import crockford
+from mbx.core.limits import ID_CHARS, ID_PREFIX_MIN_CHARS
+
+DIGESTS = st.binary(min_size=32, max_size=32)
+
+
+@given(DIGESTS, st.integers(ID_PREFIX_MIN_CHARS, ID_CHARS))
+def test_a_prefix_of_an_id_finds_it(digest: bytes, length: int) -> None:
+    prefix = parse_prefix(crockford(digest)[:length])
+    assert prefix.matches(digest)
+    assert prefix.low8 <= id8(digest) <= prefix.high8
+
+
+@given(DIGESTS, DIGESTS, st.integers(ID_PREFIX_MIN_CHARS, 12))
+def test_only_ids_that_start_so_lie_in_the_range(mine: bytes, other: bytes, length: int) -> None:
+    prefix = parse_prefix(crockford(mine)[:length])
+    assert (prefix.low8 <= id8(other) <= prefix.high8) == prefix.matches(other)
+
+
+@pytest.mark.parametrize("length", [ID_PREFIX_MIN_CHARS - 1, ID_CHARS + 1, 0])
+def test_too_short_and_too_long_prefixes_are_not_found(length: int) -> None:
+    with pytest.raises(MbxError, match="an id has 6 to 26 characters"):
+        parse_prefix("a" * length)
+
+
+@pytest.mark.parametrize("text", ["abcdeu", "ABCDEF", "abcde ", "abcdé1", "../../", None, 123456])
+def test_what_is_no_id_is_not_found(text: object) -> None:
+    with pytest.raises(MbxError) as caught:
+        parse_prefix(text)
+    assert caught.value.code == "not-found"

@@ -1,0 +1,70 @@
+"""The log is bounded, folds repeats, and is private."""
+
+import json
+import os
+from pathlib import Path
+
+from mbx.core.limits import LOG_FILE_MAX_BYTES, LOG_FILES_KEPT
+from mbx.daemon.journal import Journal
+from tests.support.office import HandWorld
+
+
+def entries(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_an_entry_is_one_line_of_json_with_its_time(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path / "daemon.log"), HandWorld().now_ms)
+    journal.write("ready", pid=7, why="a\nb", more=None, odd=[1])
+    journal.close()
+    assert entries(tmp_path / "daemon.log") == [
+        {
+            "at": "2023-11-14T22:13:20.000Z",
+            "event": "ready",
+            "pid": 7,
+            "why": "a\nb",
+            "more": None,
+            "odd": "[1]",
+        }
+    ]
+    assert (tmp_path / "daemon.log").stat().st_mode & 0o077 == 0
+
+
+def test_repeats_within_a_minute_are_folded_and_counted(tmp_path: Path) -> None:
+    world = HandWorld()
+    journal = Journal(str(tmp_path / "daemon.log"), world.now_ms)
+    for _ in range(1_000):
+        journal.write("again", n=1)
+    world.pass_ms(60_000)
+    journal.write("again", n=2)
+    journal.close()
+    assert [entry.get("folded") for entry in entries(tmp_path / "daemon.log")] == [None, 999]
+
+
+def test_a_clock_that_steps_back_does_not_silence_the_log(tmp_path: Path) -> None:
+    world = HandWorld()
+    journal = Journal(str(tmp_path / "daemon.log"), world.now_ms)
+    journal.write("again")
+    world.wall_ms -= 10_000_000
+    journal.write("again")
+    journal.close()
+    assert len(entries(tmp_path / "daemon.log")) == 2
+
+
+def test_the_files_never_grow_beyond_their_bound(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path / "daemon.log"), HandWorld().now_ms)
+    for number in range(4_000):
+        journal.write(f"event {number}", why="x" * 5_000)
+    journal.close()
+    sizes = {name: (tmp_path / name).stat().st_size for name in os.listdir(tmp_path)}
+    kept = {f"daemon.log.{number}" for number in range(1, LOG_FILES_KEPT + 1)}
+    assert set(sizes) == {"daemon.log", *kept}
+    assert max(sizes.values()) <= LOG_FILE_MAX_BYTES
+
+
+def test_an_old_log_is_continued(tmp_path: Path) -> None:
+    for _ in range(2):
+        journal = Journal(str(tmp_path / "daemon.log"), HandWorld().now_ms)
+        journal.write("ready")
+        journal.close()
+    assert len(entries(tmp_path / "daemon.log")) == 2

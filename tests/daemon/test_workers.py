@@ -1,0 +1,187 @@
+"""The committer, the indexer and the timers over a real store."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mbx.core.limits import GROUP_MAX_UNITS, LEASE_RENEW_MS
+from mbx.daemon.credentials import Credentials
+from mbx.daemon.holders import Holders
+from mbx.daemon.processes import DeathWatch
+from mbx.daemon.workers.committer import Committer
+from mbx.daemon.workers.indexer import Indexer
+from mbx.daemon.workers.timers import Timers
+from mbx.paths import Paths, make_folder
+from mbx.store import search
+from mbx.store.database import Committed, Database, Refused, StoreFailure, Tx, run_group
+from mbx.store.migrate import open_store
+from tests.support.office import OfficeDesk, shell
+
+
+def bump(tx: Tx) -> int:
+    return tx.run("UPDATE counters SET value = value + 1 WHERE name = 'indexed_message'")
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    made = await Database.open(lambda: open_store(str(tmp_path / "store.db")))
+    yield made
+    await made.close()
+
+
+async def test_units_that_wait_together_share_groups_and_are_answered_in_order(
+    database: Database,
+) -> None:
+    committer = Committer(database)
+    outcomes: list[Any] = []
+    for _ in range(3 * GROUP_MAX_UNITS):
+        committer.write(bump, outcomes.append)
+    assert not committer.idle
+    serving = asyncio.create_task(committer.serve())
+    await asyncio.wait_for(committer.drain(), 10)
+    assert [outcome.commit_seq for outcome in outcomes] == list(range(1, 3 * GROUP_MAX_UNITS + 1))
+    assert committer.idle
+    serving.cancel()
+
+
+async def test_reads_are_served_beside_writes(database: Database) -> None:
+    committer = Committer(database)
+    serving = asyncio.create_task(committer.serve())
+    answers: list[Any] = []
+    committer.write(bump, answers.append)
+    committer.read(lambda tx: tx.one("SELECT 1"), answers.append)
+    await asyncio.wait_for(committer.drain(), 10)
+    assert {type(answer) for answer in answers} == {Committed}
+    serving.cancel()
+
+
+async def test_a_caller_that_waits_gets_its_outcome(database: Database) -> None:
+    committer = Committer(database)
+    serving = asyncio.create_task(committer.serve())
+    assert await committer.written(bump) == Committed(1, 1)
+    refused = await committer.written(lambda tx: 1 // 0)
+    assert isinstance(refused, Refused)
+    serving.cancel()
+
+
+async def test_a_store_that_failed_ends_the_service_and_answers_nobody(database: Database) -> None:
+    committer = Committer(database)
+    answers: list[Any] = []
+
+    def failing(tx: Tx) -> None:
+        raise StoreFailure("the disk is gone")
+
+    committer.write(failing, answers.append)
+    committer.write(bump, answers.append)
+    with pytest.raises(StoreFailure, match="the disk is gone"):
+        await asyncio.wait_for(committer.serve(), 10)
+    assert answers == []
+
+
+async def test_the_indexer_catches_up_by_itself_when_woken(tmp_path: Path) -> None:
+    desk = OfficeDesk()
+    alice = desk.holder("alice", 100)
+    for number in range(5):
+        desk.call(alice, "mail.send", to=["alice"], subject="s", body=f"word{number}")
+    made = await Database.open(lambda: desk.connection)
+    committer = Committer(made)
+    indexer = Indexer(committer)
+    serving = [asyncio.create_task(committer.serve()), asyncio.create_task(indexer.serve())]
+    async with asyncio.timeout(10):
+        for _ in itertools.count():
+            if not await _pending(committer):
+                break
+    found = desk.rows("SELECT count(*) FROM search WHERE search MATCH 'word3'")
+    assert found == [(1,)]
+    indexer.wake()
+    for task in serving:
+        task.cancel()
+    await made.close()
+
+
+async def _pending(committer: Committer) -> int:
+    """How many messages the index does not have yet."""
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    committer.read(search.pending, answer.set_result)
+    return int((await answer).value)
+
+
+class House:
+    """Timers over a desk, with a credentials folder."""
+
+    def __init__(self, tmp_path: Path, desk: OfficeDesk, database: Database) -> None:
+        paths = Paths.from_environ({"MBX_HOME": str(tmp_path / "home")})
+        make_folder(paths.run_dir())
+        self.desk = desk
+        self.credentials = Credentials(paths)
+        self.committer = Committer(database)
+        self.watch = DeathWatch(asyncio.get_running_loop())
+        self.holders = Holders(desk.world, self.watch, lambda no, why: None)
+        self.timers = Timers(
+            desk.dispatcher, self.committer, self.holders, self.watch, self.credentials
+        )
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    desk = OfficeDesk()
+    desk.holder("alice", 100)
+    database = await Database.open(lambda: desk.connection)
+    made = House(tmp_path, desk, database)
+    serving = asyncio.create_task(made.committer.serve())
+    yield made
+    serving.cancel()
+    made.watch.close()
+    await database.close()
+
+
+def lease_record(house: House) -> tuple[str, int]:
+    record_id, expires_ms = house.desk.rows("SELECT record_id, expires_ms FROM leases")[0]
+    return record_id, expires_ms
+
+
+async def test_housekeeping_saves_last_seen_times(house: House) -> None:
+    house.holders.heard(1, 1)
+    await house.timers.housekeeping()
+    seen = house.desk.rows("SELECT last_seen_ms FROM identities")
+    assert seen == [(house.desk.world.wall_ms,)]
+
+
+async def test_a_lease_is_signed_again_when_half_its_time_is_over_and_not_before(
+    house: House,
+) -> None:
+    first, expires_ms = lease_record(house)
+    house.desk.world.pass_ms(LEASE_RENEW_MS)
+    await house.timers.housekeeping()
+    assert lease_record(house) == (first, expires_ms)
+    house.desk.world.pass_ms(1)
+    await house.timers.housekeeping()
+    second, later_ms = lease_record(house)
+    assert second != first
+    assert later_ms > expires_ms
+    assert house.desk.rows("SELECT epoch FROM leases") == [(1,)]
+
+
+async def test_a_missing_credential_is_written_again_with_a_token_that_counts(house: House) -> None:
+    assert not house.credentials.exists("shell", "100-1000")
+    await house.timers.housekeeping()
+    assert house.credentials.exists("shell", "100-1000")
+    before = house.desk.rows("SELECT count(*) FROM tokens")
+    await house.timers.housekeeping()
+    assert house.desk.rows("SELECT count(*) FROM tokens") == before
+
+
+async def test_a_send_in_the_second_half_renews_the_lease_it_names(house: House) -> None:
+    first, _ = lease_record(house)
+    house.desk.world.pass_ms(LEASE_RENEW_MS + 1)
+    work = house.desk.work(shell(100), "mail.send", {"to": ["alice"], "subject": "s", "body": "b"})
+    assert isinstance(run_group(house.desk.connection, [work.unit])[0], Committed)
+    second, _ = lease_record(house)
+    assert second != first
+    payload = house.desk.rows("SELECT payload FROM messages")[0][0]
+    assert second in payload
+    assert first not in payload

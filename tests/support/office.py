@@ -1,0 +1,141 @@
+"""The daemon's middle (gate, dispatch, methods, store) in one process, without sockets or a loop.
+
+The store is real, the rules are real; what stands in for the outside are a clock that is turned by
+hand, a chance that repeats, and a table of what is known of processes.
+"""
+
+import hashlib
+import sqlite3
+from dataclasses import dataclass, field
+from typing import Any
+
+from mbx.core.errors import MbxError
+from mbx.core.evidence import Evidence, Lineage, Process, SessionKey
+from mbx.core.keys import SigningKey, key_id
+from mbx.core.lease import Observation
+from mbx.daemon.context import Answer, Facts
+from mbx.daemon.dispatch import Dispatcher, Work
+from mbx.daemon.effects import Effect, Granted
+from mbx.daemon.gate import Caller
+from mbx.daemon.host import Host
+from mbx.store.database import Committed, run_group, run_reads
+from mbx.store.leases import LeaseRow
+from mbx.store.migrate import open_store
+
+BOOT = "00000000-0000-4000-8000-000000000000"
+KEY = SigningKey.from_seed(bytes(range(32)))
+
+
+@dataclass
+class HandWorld:
+    """A clock that stands until it is moved, and chance that repeats."""
+
+    wall_ms: int = 1_700_000_000_000
+    steady_ms: int = 1_000_000
+    drawn: int = 0
+
+    def now_ms(self) -> int:
+        return self.wall_ms
+
+    def monotonic_ms(self) -> int:
+        return self.steady_ms
+
+    def random_bytes(self, count: int) -> bytes:
+        self.drawn += 1
+        return hashlib.shake_128(str(self.drawn).encode()).digest(count)
+
+    def pass_ms(self, ms: int) -> None:
+        self.wall_ms += ms
+        self.steady_ms += ms
+
+
+@dataclass
+class OfficeDesk:
+    """One store with its dispatcher; `evidence` tells what is seen of the process with a pid."""
+
+    world: HandWorld = field(default_factory=HandWorld)
+    evidence: dict[int, Evidence] = field(default_factory=dict)
+    silent_ms: dict[int, int] = field(default_factory=dict)
+    effects: list[Effect] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.connection: sqlite3.Connection = open_store(":memory:")
+        self.host = Host("desk", key_id("host", KEY.public), KEY)
+        facts = Facts(4711, "0", 1, "/home", "/home/run/mbx.sock", 0)
+        self.dispatcher = Dispatcher(
+            self.host, self.world, facts, self._observe, lambda identity_no: None
+        )
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def work(self, caller: Caller, method: str, params: object = None) -> Work:
+        return self.dispatcher.work(caller, method, params)
+
+    def carry_out(self, work: Work) -> Answer:
+        """Commit one unit of work and take its effects; raises what it was refused with."""
+        run = run_group if work.writes else run_reads
+        outcome = run(self.connection, [work.unit])[0]
+        if not isinstance(outcome, Committed):
+            raise outcome.error
+        answer: Answer = outcome.value
+        self.effects.extend(answer.effects)
+        for effect in answer.effects:
+            if isinstance(effect, Granted):
+                self.evidence.setdefault(effect.process.pid, "live")
+        return answer
+
+    def call(self, caller: Caller, method: str, **params: object) -> dict[str, Any]:
+        """The result of one call."""
+        return self.carry_out(self.work(caller, method, params)).result
+
+    def refusal(self, caller: Caller, method: str, **params: object) -> MbxError:
+        """The refusal of one call, which must be refused."""
+        try:
+            result = self.call(caller, method, **params)
+        except MbxError as error:
+            return error
+        raise AssertionError(f"{method} was not refused: {result}")
+
+    def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """What a query of the test finds in the store."""
+        return self.connection.execute(sql, parameters).fetchall()
+
+    def holder(self, name: str, pid: int) -> Caller:
+        """A session that has registered `name`."""
+        caller = shell(pid)
+        self.call(caller, "identity.register", name=name, role="dev")
+        return caller
+
+    def _observe(self, row: LeaseRow) -> Observation | None:
+        held = self.rows("SELECT pid FROM sessions WHERE no = ?", row.lease.session_no)
+        if not held:
+            return None
+        pid = held[0][0]
+        evidence = self.evidence.get(pid, "unknown")
+        return Observation(row.lease.epoch, evidence, self.silent_ms.get(pid, 0))
+
+
+def shell(pid: int, *, boot_id: str = BOOT, granted_epoch: int | None = None) -> Caller:
+    """A caller in the shell with this pid."""
+    process = Process(pid, pid * 10, boot_id)
+    lineage = Lineage("session", "shell", f"{pid}-{pid * 10}", process, "shell", reason="a shell")
+    return Caller(lineage, granted_epoch=granted_epoch)
+
+
+def conversation(pid: int, session_id: str, cli: str = "opencode") -> Caller:
+    """A caller in one conversation of a process that hosts many."""
+    process = Process(pid, pid * 10, BOOT)
+    lineage = Lineage("session", cli, session_id, process, "harness", shared=True)
+    return Caller(lineage, SessionKey(cli, session_id))
+
+
+def nobody() -> Caller:
+    """A caller without a session."""
+    return Caller(Lineage("none", reason="there is no shell or agent CLI above the caller"))
+
+
+def unseen(token: str | None = None) -> Caller:
+    """A caller of whom the kernel tells nothing, with or without a token."""
+    token_hash = hashlib.sha256(token.encode()).digest() if token else None
+    return Caller(Lineage("unknown", reason="the kernel gives no pid"), None, token_hash)
