@@ -262,10 +262,9 @@ def test_the_daemon_stops_at_a_wrong_key_and_goes_on_once_the_right_one_is_back(
         assert files(home).get("host.key") == before.get("host.key")
     path.write_bytes(key_file)
     path.chmod(0o600)
-    with Daemon(home) as daemon:
-        with daemon.line() as line:
-            line.hello()
-            assert [one["name"] for one in line.call("identity.list")["identities"]] == ["anna"]
+    with Daemon(home) as daemon, daemon.line() as line:
+        line.hello()
+        assert [one["name"] for one in line.call("identity.list")["identities"]] == ["anna"]
 
 
 @pytest.mark.root
@@ -277,6 +276,7 @@ def test_an_unreadable_key_stops_the_daemon_of_a_plain_user(home: Path) -> None:
     starter = Daemon(home, prefix=run_as)
     said = starter.start()
     if "ready" not in said:
+        starter.wait()
         pytest.skip("another user cannot run the daemon from here")
     starter.stop()
     path = home / "host.key"

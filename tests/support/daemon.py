@@ -244,7 +244,7 @@ class Daemon:
         )
         assert self.process.stdout is not None
         assert _is_readable(self.process.stdout.fileno()), "the daemon says nothing"
-        self.said = json.loads(self.process.stdout.readline())
+        self.said = json.loads(self.process.stdout.readline() or b"{}")
         self.socket_path = self.said.get("socket", "")
         return self.said
 
