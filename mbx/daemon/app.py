@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import stat
-import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from mbx.daemon.effects import Arrived, Effect, Ended, Granted, Revive, Seen, St
 from mbx.daemon.faces.local import LocalFace, Office
 from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
-from mbx.daemon.journal import Journal
+from mbx.daemon.journal import Journal, whence
 from mbx.daemon.processes import DeathWatch, boot_id
 from mbx.daemon.workers.committer import Committer
 from mbx.daemon.workers.indexer import Indexer
@@ -201,12 +200,11 @@ class Daemon:
 
     def _log_exception(self, loop: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
         error = told.get("exception")
-        trace = "".join(traceback.format_exception(error)) if error else None
-        self._journal.write("a callback failed", why=told.get("message"), trace=trace)
+        self._journal.write("a callback failed", whence=whence(error) if error else None)
 
     def _log_refusal(self, outcome: Outcome[Any]) -> None:
         if not isinstance(outcome, Committed):
-            self._journal.write("work of its own was refused", why=outcome.error)
+            self._journal.write("work of its own was refused", whence=whence(outcome.error))
 
 
 def _listen(path: str) -> socket.socket:

@@ -142,8 +142,15 @@ def bury(tx: Tx, moment: Moment, session: SessionRow, why: str) -> Ended | None:
 
 
 def revive(tx: Tx, moment: Moment, identity_no: int, epoch: int) -> None:
-    """A lapsed lease is held again by the session it was granted to: sleep is not death."""
+    """A lapsed lease is held again by the session it was granted to: sleep is not death.
+
+    Not after the proved death of the holder (its session is no longer bound): a child that goes on
+    with its token uses the lease until somebody claims it, but nobody would see that child end.
+    """
     row = leases.find(tx, identity_no)
+    session = sessions.by_no(tx, row.lease.session_no) if row.lease.session_no else None
+    if session is None or (session.identity_no, session.epoch) != (identity_no, epoch):
+        return
     if row.lease.epoch == epoch and row.lease.state is LeaseState.LAPSED:
         lease = transition(row.lease, "renew", now_ms=moment.now_ms, epoch=epoch)
         leases.save(tx, identity_no, row.lease, lease)

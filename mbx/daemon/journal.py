@@ -6,6 +6,7 @@ ids.
 
 import json
 import os
+import traceback
 from collections.abc import Callable
 from typing import Final
 
@@ -14,6 +15,7 @@ from mbx.daemon.times import rfc3339
 
 _REPEAT_WINDOW_MS: Final = 60_000
 _CAUSES_MAX: Final = 256
+_FRAMES_KEPT: Final = 8
 _VALUE_MAX_CHARS: Final = 2_000
 
 
@@ -71,6 +73,13 @@ class Journal:
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(self._path, flags, 0o600)
+
+
+def whence(error: BaseException) -> str:
+    """The kind of a defect and the calls that led to it, without its words: they may quote mail."""
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_KEPT:]
+    calls = (f"{os.path.basename(frame.filename)}:{frame.lineno} {frame.name}" for frame in frames)
+    return " < ".join((type(error).__name__, *reversed(list(calls))))
 
 
 def _bounded(value: object) -> object:

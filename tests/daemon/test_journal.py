@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from mbx.core.limits import LOG_FILE_MAX_BYTES, LOG_FILES_KEPT
-from mbx.daemon.journal import Journal
+from mbx.daemon.journal import Journal, whence
 from tests.support.office import HandWorld
 
 
@@ -68,3 +68,16 @@ def test_an_old_log_is_continued(tmp_path: Path) -> None:
         journal.write("ready")
         journal.close()
     assert len(entries(tmp_path / "daemon.log")) == 2
+
+
+def test_a_defect_is_told_by_kind_and_place_and_never_by_its_words() -> None:
+    def inner() -> None:
+        raise KeyError("the body of a letter")
+
+    try:
+        inner()
+    except KeyError as error:
+        told = whence(error)
+    assert told.startswith("KeyError < test_journal.py:")
+    assert " inner < test_journal.py:" in told
+    assert "letter" not in told

@@ -28,6 +28,7 @@ from mbx.daemon import codec, processes
 from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import PROTOCOL, Work
 from mbx.daemon.gate import Caller
+from mbx.daemon.journal import whence
 from mbx.daemon.methods import METHODS
 from mbx.store.database import Committed, Outcome
 
@@ -289,8 +290,7 @@ class LocalConnection(asyncio.Protocol):
         elif isinstance(outcome.error, MbxError):
             self._answer_error(request_id, _REFUSED, outcome.error)
         else:
-            error = outcome.error
-            self._office.log("a request failed inside", kind=type(error).__name__, why=error)
+            self._office.log("a request failed inside", whence=whence(outcome.error))
             self._answer_error(request_id, _REFUSED, _internal())
         self.resume()
         self._face.relieve()
