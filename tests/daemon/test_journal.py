@@ -4,6 +4,8 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from mbx.core.limits import LOG_FILE_MAX_BYTES, LOG_FILES_KEPT
 from mbx.daemon.journal import Journal, whence
 from tests.support.office import HandWorld
@@ -74,10 +76,9 @@ def test_a_defect_is_told_by_kind_and_place_and_never_by_its_words() -> None:
     def inner() -> None:
         raise KeyError("the body of a letter")
 
-    try:
+    with pytest.raises(KeyError) as caught:
         inner()
-    except KeyError as error:
-        told = whence(error)
+    told = whence(caught.value)
     assert told.startswith("KeyError < test_journal.py:")
     assert " inner < test_journal.py:" in told
     assert "letter" not in told
