@@ -5,11 +5,18 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import mbx
+from mbx.core.errors import EXIT_STATUS
+from mbx.daemon.methods import METHODS
+from scripts.pages import PAGES, parameters_of
+from scripts.recordings import Stable
 from tests.support.commandline import all_commands, needs_command, options_of
 from tests.support.rules import ROOT
 
@@ -31,6 +38,7 @@ REGISTRIES = [
 MACHINE_PATH = re.compile(r"(?<![\w./~-])/(root|work|workspace|builds|Users)/\w")
 UNFINISHED = re.compile(r"\b(T[O]DO|FI[X]ME|X[X]X)\b")
 
+GENERATOR = ROOT / "scripts" / "gen-docs"
 DECISION_PARTS = ["Status", "Why", "Decision", "Refused", "What follows"]
 
 
@@ -186,20 +194,77 @@ def test_a_documented_command_that_does_not_exist_is_found() -> None:
 # --- generated pages, decisions, changes ----------------------------------------------------------
 
 
+@pytest.mark.long  # it records real runs of the daemon
+@pytest.mark.timeout(120)
 def test_generated_documents_equal_what_the_code_says_now() -> None:
-    generator = ROOT / "scripts" / "gen-docs"
-    if not generator.exists():
-        assert not (ROOT / "docs" / "protocol-local.md").exists(), "it is generated, never written"
-        return
     done = subprocess.run(
-        [sys.executable, str(generator), "--check"],
+        [sys.executable, str(GENERATOR), "--check"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
-        timeout=15,
+        timeout=100,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def generator() -> ModuleType:
+    """The script as a module; its name has no suffix."""
+    loader = SourceFileLoader("gen_docs", str(GENERATOR))
+    spec = spec_from_loader("gen_docs", loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+PAGE = "# Title\n\n<!-- generated: x -->\n\nold\n\n<!-- end of generated part -->\n\nProse.\n"
+
+
+def test_a_generated_part_that_is_old_is_made_anew_and_the_prose_stays() -> None:
+    current = generator().current
+    assert current("p.md", PAGE, {"x": lambda: "old"}) == PAGE
+    assert current("p.md", PAGE, {"x": lambda: "new"}) == PAGE.replace("old", "new")
+
+
+@pytest.mark.parametrize("parts", [["x", "y"], ["y"], []])
+def test_a_page_without_the_places_of_its_parts_is_refused(parts: list[str]) -> None:
+    with pytest.raises(SystemExit, match=r"p\.md has the generated parts"):
+        generator().current("p.md", PAGE, {part: lambda: "new" for part in parts})
+
+
+def test_every_place_for_a_generated_part_is_filled_by_the_generator() -> None:
+    marked = {
+        str(page.relative_to(ROOT)): re.findall(
+            r"^<!-- generated: (.+) -->$", page.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        for page in documents()
+    }
+    filled = {page: list(parts) for page, parts in PAGES.items()}
+    assert {page: names for page, names in marked.items() if names} == filled
+
+
+def test_two_runs_with_other_ids_and_times_give_the_same_text() -> None:
+    one = f"sent {'a' * 26} {'b' * 26} by 123-4567, mbx read {'a' * 8}, then {'b' * 12}"
+    two = f"sent {'c' * 26} {'d' * 26} by 89-1234567, mbx read {'c' * 8}, then {'d' * 12}"
+    assert Stable().text(one) == Stable().text(two) != one
+    assert Stable().text(one) != Stable().text(one.replace("b" * 26, "a" * 26))
+
+
+def test_the_parameters_of_a_method_are_those_that_its_reader_asks_for() -> None:
+    asked = parameters_of(METHODS["mail.inbox"])
+    assert list(asked) == ["limit", "cursor", "kind", "from", "all"]
+    assert asked["limit"] == "integer from 1 to 200, 20 by default"
+    assert "key" in parameters_of(METHODS["mail.ack"])
+    assert parameters_of(METHODS["mail.send"])["subject"] == "string, required"
+
+
+def test_every_method_and_every_error_code_stands_in_the_protocol_page() -> None:
+    page = (ROOT / "docs" / "protocol-local.md").read_text(encoding="utf-8")
+    assert [name for name in METHODS if f"\n### {name}\n" not in page] == []
+    assert [
+        code for code in EXIT_STATUS if f"\n| `{code}` | {EXIT_STATUS[code]} |" not in page
+    ] == []
 
 
 def decisions() -> list[Path]:

@@ -1,0 +1,340 @@
+"""The generated parts of the documents, as Markdown."""
+
+import ast
+import json
+import re
+import tokenize
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from mbx.core import limits
+from mbx.core.errors import EXIT_STATUS
+from mbx.daemon.gate import Access
+from mbx.daemon.methods import METHODS
+from mbx.daemon.methods.table import Method
+from mbx.daemon.params import Params
+from mbx.store.database import PRAGMAS
+from mbx.store.migrate import migrations
+from scripts.recordings import Exchange, Recording, record, transcript
+
+_WIDTH: Final = 100
+
+
+@cache
+def _recorded() -> Recording:
+    return record()
+
+
+# -- README ----------------------------------------------------------------------------------------
+
+
+def readme_transcript() -> str:
+    """Two shells in turn, each turn a block."""
+    blocks: list[tuple[str, list[str]]] = []
+    for typed in transcript():
+        if not blocks or blocks[-1][0] != typed.shell:
+            blocks.append((typed.shell, []))
+        blocks[-1][1].append(f"$ {typed.command}\n{typed.output.rstrip()}")
+    return "\n\n".join(
+        f"In {shell}'s shell:\n\n```console\n" + "\n".join(lines) + "\n```"
+        for shell, lines in blocks
+    )
+
+
+# -- the local protocol ----------------------------------------------------------------------------
+
+_SAMPLES: Final[Mapping[str, object]] = {
+    "id": "0" * limits.ID_CHARS,
+    "ids": ["0" * limits.ID_CHARS],
+    "reply_to": "0" * limits.ID_CHARS,
+    "to": ["ana"],
+    "from": "ana",
+    "name": "ana",
+    "role": "backend",
+    "subject": "Port",
+    "body": "",
+    "did": "moved",
+}
+"""Values that readers accept; parameters that are not here are left out."""
+
+
+class AskedParams(Params):
+    """Parameters that write down what a method's reader asks for."""
+
+    def __init__(self) -> None:
+        super().__init__(_SAMPLES)
+        self.asked: dict[str, str] = {}
+
+    def string(self, name: str) -> str:
+        """A required string."""
+        self.asked[name] = "string, required"
+        return super().string(name)
+
+    def optional_string(self, name: str) -> str | None:
+        """A string that may be left out."""
+        self.asked.setdefault(name, "string")
+        return super().optional_string(name)
+
+    def boolean(self, name: str) -> bool:
+        """True or false."""
+        self.asked[name] = "boolean, false by default"
+        return super().boolean(name)
+
+    def integer(self, name: str, default: int, low: int, high: int) -> int:
+        """A whole number."""
+        self.asked[name] = f"integer from {low:,} to {high:,}, {default:,} by default"
+        return super().integer(name, default, low, high)
+
+    def strings(self, name: str, most: int, *, required: bool = False) -> tuple[str, ...]:
+        """A list of strings."""
+        least = "1" if required else "0"
+        self.asked[name] = f"string, or a list of {least} to {most:,} of them"
+        self.asked[name] += ", required" if required else ""
+        return super().strings(name, most, required=required)
+
+    def choice(self, name: str, choices: Collection[str]) -> str | None:
+        """One word of a few."""
+        words = " ".join(f"`{word}`" for word in sorted(choices))
+        self.asked[name] = f"one of {words}"
+        super().choice(name, choices)
+        return min(choices)
+
+
+def parameters_of(method: Method[Any, Any]) -> dict[str, str]:
+    """Parameter -> what it may be, as the method's own reader asks for it."""
+    asked = AskedParams()
+    method.read(asked)
+    if method.writes:
+        asked.asked["key"] = (
+            f"idempotency key, 1 to {limits.IDEMPOTENCY_KEY_MAX_CHARS} printable ASCII characters"
+        )
+    return asked.asked
+
+
+_ACCESS: Final = {
+    Access.OPEN: "anybody",
+    Access.SESSION: "a caller with a session",
+    Access.LEASE: "a caller that holds an identity",
+}
+
+
+def protocol_table() -> str:
+    """All methods in one table."""
+    rows = [
+        (f"[`{name}`](#{name.replace('.', '')})", _ACCESS[method.access], method.summary)
+        for name, method in METHODS.items()
+    ]
+    return _table(("method", "for", "what it does"), rows)
+
+
+def protocol_hello() -> str:
+    """The first exchange of a connection."""
+    return "\n\n".join(_shown(one) for one in _recorded().exchanges["hello"])
+
+
+def protocol_methods() -> str:
+    """Every method: access, parameters, examples."""
+    return "\n\n".join(_section(method) for method in METHODS.values())
+
+
+def _section(method: Method[Any, Any]) -> str:
+    facts = [f"For {_ACCESS[method.access]}."]
+    if method.writes:
+        facts.append("Runs in the group commit.")
+    if method.across_versions:
+        facts.append("Served across protocol versions.")
+    parameters = parameters_of(method)
+    parts = [f"### {method.name}", method.summary, " ".join(facts)]
+    if parameters:
+        rows = [(f"`{name}`", what) for name, what in parameters.items()]
+        parts.append(_table(("parameter", "may be"), rows))
+    else:
+        parts.append("No parameters.")
+    parts += [_shown(one) for one in _recorded().exchanges[method.name]]
+    return "\n\n".join(parts)
+
+
+def _shown(exchange: Exchange) -> str:
+    return (
+        f"```json\n{_compact(exchange.request)}\n```\n\n```json\n{_compact(exchange.answer)}\n```"
+    )
+
+
+def _compact(value: Any, indent: int = 0) -> str:
+    """JSON in which whatever fits into a line stands in one."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) + indent <= _WIDTH - 4 or not isinstance(value, dict | list) or not value:
+        return line
+    pad, end = " " * (indent + 2), " " * indent
+    if isinstance(value, list):
+        items = [f"{pad}{_compact(one, indent + 2)}" for one in value]
+        return "[\n" + ",\n".join(items) + f"\n{end}]"
+    items = [f"{pad}{json.dumps(key)}: {_compact(one, indent + 2)}" for key, one in value.items()]
+    return "{\n" + ",\n".join(items) + f"\n{end}}}"
+
+
+_MEANINGS: Final = {
+    "usage": "The call is malformed: a parameter is missing, unknown, or of the wrong type.",
+    "not-found": "No message of the caller has that id.",
+    "unknown-identity": "No identity has that name; close names are suggested.",
+    "unknown-recipient": "An address reaches nobody; nothing was sent.",
+    "ambiguous": "The prefix of an id fits several messages; they are listed.",
+    "no-lease": "The caller holds no identity, or has no session that could.",
+    "lease-lost": "The caller held the identity; it has ended, or somebody else holds it now.",
+    "lease-foreign": "A token was sent from another session than the one that it belongs to.",
+    "daemon-unreachable": "No daemon answers, and none could be started.",
+    "sandboxed": "The system forbids the caller the daemon's socket.",
+    "version-mismatch": "Caller and daemon, or daemon and store, are of different versions.",
+    "outcome-unknown": "The request was written and its answer was lost; repeat it with its key.",
+    "in-use": "A live session holds the identity.",
+    "name-taken": "The name exists, or one that looks like it.",
+    "name-invalid": "The name breaks the rules of names.",
+    "body-too-large": "The body is over its limit.",
+    "text-invalid": "A text field is over its limit or holds a character that is refused there.",
+    "too-many": "A list or a line is too long.",
+    "idempotency-conflict": "The key was used before, for another request.",
+    "closed": "The identity is retired.",
+    "conflict": "The session holds another identity, or a cursor belongs to another list.",
+    "policy-denied": "The owner's policy does not allow it (not used yet).",
+    "owner-required": "It needs the owner's terminal or signature (not used yet).",
+    "owner-locked": "The owner's key cannot be opened (not used yet).",
+    "not-paired": "The host is not paired (not used yet).",
+    "peer-refused": "A paired host refused it (not used yet).",
+    "queue-full": "The queue of a paired host is full (not used yet).",
+    "disk-full": "The disk is full; nothing was stored, reading goes on.",
+    "store-damaged": "The store or the host key cannot be used; it was left as it is.",
+    "rate-limited": "Too many connections.",
+    "internal": "A defect of the daemon; the call changed nothing, the log says more.",
+}
+
+
+def protocol_errors() -> str:
+    """Every error code with the exit status of the command and its meaning."""
+    if missing := EXIT_STATUS.keys() - _MEANINGS.keys():
+        raise SystemExit(f"scripts/pages.py does not say what these codes mean: {sorted(missing)}")
+    rows = [(f"`{code}`", str(status), _MEANINGS[code]) for code, status in EXIT_STATUS.items()]
+    return _table(("code", "exit status", "meaning"), rows)
+
+
+def protocol_limits() -> str:
+    """Every limit, under the headings that the module gives them."""
+    path = Path(limits.__file__)
+    with path.open("rb") as file:
+        notes = {
+            token.start[0]: token.string.lstrip("# ")
+            for token in tokenize.tokenize(file.readline)
+            if token.type == tokenize.COMMENT and token.start[1] == 0
+        }
+    parts: list[str] = []
+    rows: list[tuple[str, ...]] = []
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    for node in body:
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+            continue
+        note = notes.get(node.lineno - 1)
+        if note is not None:
+            parts += [_table(("limit", "value"), rows)] if rows else []
+            parts.append(f"**{note.partition('(')[0].strip(' .')}**")
+            rows = []
+        name = node.target.id
+        rows.append((f"`{name}`", f"{getattr(limits, name):,}"))
+    return "\n\n".join([*parts, _table(("limit", "value"), rows)])
+
+
+# -- the store -------------------------------------------------------------------------------------
+
+
+def storage_pragmas() -> str:
+    """Every setting that is made and read back at each start."""
+    rows = [(f"`{statement}`", f"`{wanted}`") for statement, _, wanted in PRAGMAS]
+    return _table(("statement", "read back"), rows)
+
+
+def storage_schema() -> str:
+    """The migrations, table by table, with their own comments as the prose."""
+    parts = []
+    for step in migrations():
+        parts.append(f"### Migration {step.number}")
+        parts += list(_schema_parts(step.script))
+    return "\n\n".join(parts)
+
+
+def _schema_parts(script: str) -> Iterator[str]:
+    for paragraph in re.split(r"\n\s*\n", script.strip()):
+        lines = paragraph.splitlines()
+        comments = [line.removeprefix("--").strip() for line in lines if line.startswith("--")]
+        code = "\n".join(line for line in lines if not line.startswith("--"))
+        table = re.match(r"CREATE (?:VIRTUAL )?TABLE (\w+)", code)
+        if table:
+            yield f"#### {table.group(1)}"
+        if comments:
+            yield _escaped(" ".join(comments))
+        if code:
+            yield f"```sql\n{code}\n```"
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([*_<>])", r"\\\1", text)
+
+
+_FILES: Final = {
+    ".": "The home folder, `$MBX_HOME`.",
+    "store.db": "The store (SQLite). Only the daemon opens it.",
+    "store.db-wal": "The write-ahead log. Part of the store while a daemon runs or after a crash.",
+    "host.key": "The host's private signing key. Made once, never replaced by itself.",
+    "daemon.lock": "Locked (`flock`) by the one daemon of this home for as long as it runs.",
+    "daemon.log": "The daemon's log; older parts are `daemon.log.1` and `daemon.log.2`.",
+    "run": "The run folder, `$MBX_RUN`.",
+    "run/mbx.sock": "The daemon's socket.",
+    "run/start.lock": "Locked by whoever starts the daemon, so that many starters start one.",
+    "run/sessions": "Credentials of sessions that hold an identity.",
+    "run/sessions/SHA256.json": "One credential: `{identity, epoch, token}`.",
+}
+
+
+def storage_files() -> str:
+    """What a running daemon keeps, with the modes that it really has."""
+    found = _recorded().files
+    if unknown := {path for _, path in found} - _FILES.keys():
+        raise SystemExit(f"scripts/pages.py does not say what these files are: {sorted(unknown)}")
+    rows = [(f"`{path}`", f"`{mode}`", _FILES[path]) for mode, path in found]
+    return _table(("path", "mode", "what it is"), rows)
+
+
+def operations_start_errors() -> str:
+    """What a daemon says when it cannot start."""
+    rows = [
+        (one.situation, f"`{one.error['code']}`", one.error["message"], one.error["next"] or "–")
+        for one in _recorded().start_errors
+    ]
+    return _table(("what is wrong", "code", "what it says", "next step that it names"), rows)
+
+
+# -- all of it -------------------------------------------------------------------------------------
+
+PAGES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
+    "README.md": {"transcript": readme_transcript},
+    "docs/protocol-local.md": {
+        "hello": protocol_hello,
+        "methods": protocol_table,
+        "each method": protocol_methods,
+        "errors": protocol_errors,
+        "limits": protocol_limits,
+    },
+    "docs/storage.md": {
+        "pragmas": storage_pragmas,
+        "files": storage_files,
+        "schema": storage_schema,
+    },
+    "docs/operations.md": {"start errors": operations_start_errors},
+}
+"""Page -> name of a generated part -> what makes it."""
+
+
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "\n".join(
+        "| " + " | ".join(one.replace("|", "\\|") for one in row) + " |" for row in lines
+    )

@@ -1,0 +1,429 @@
+"""Real runs for the documents: a daemon, its answers and its refusals, made the same every time.
+
+What differs from run to run (ids, times, process numbers, digests, places) is replaced in order of
+appearance; everything else in the documents is what the code really said.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from mbx import __version__
+from mbx.client import PROTOCOL
+from mbx.core.keys import crockford
+from scripts.terminals import Terminal, bare_environment
+
+_TIMEOUT_S: Final = 30.0
+_FIRST_MS: Final = 1_769_860_800_000
+"""2026-01-31T12:00:00Z: what the clock of a recorded daemon begins with."""
+_STEP_MS: Final = 1_500
+_SHOWN_HOME: Final = "/home/ana/.local/share/mbx"
+
+# The label comes from the machine's name, and the times from a file that the recorder writes: both
+# are replaced in the process that it starts. Arguments: the clock file, or nothing for real time.
+_DAEMON: Final = """
+import os, sys
+told = os.uname()
+os.uname = lambda: os.uname_result((told[0], "desktop", *told[2:]))
+from mbx.daemon import world
+if sys.argv[1:]:
+    world.SystemWorld.now_ms = lambda self: int(open(sys.argv[1]).read())
+from mbx.daemon.__main__ import main
+sys.exit(main(["--foreground"]))
+"""
+
+# A process that is a session of its own and passes lines on.
+_SPEAKER: Final = """
+import socket, sys
+wire = socket.socket(socket.AF_UNIX)
+wire.connect(sys.argv[1])
+answers = wire.makefile("rb")
+for line in sys.stdin.buffer:
+    wire.sendall(line)
+    sys.stdout.buffer.write(answers.readline())
+    sys.stdout.buffer.flush()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request and its answer, as objects."""
+
+    request: dict[str, Any]
+    answer: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StartError:
+    """What a daemon says that cannot start, and what was wrong with its files."""
+
+    situation: str
+    error: dict[str, Any]
+
+
+@dataclass
+class Recording:
+    """Everything that the pages take from real runs."""
+
+    exchanges: dict[str, list[Exchange]] = field(default_factory=dict)
+    files: list[tuple[str, str]] = field(default_factory=list)
+    start_errors: list[StartError] = field(default_factory=list)
+
+
+class Stable:
+    """Replaces what differs from run to run, each distinct value by one of its own."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+
+    def text(self, text: str) -> str:
+        """The text with its ids, digests, boundaries, cursors and times replaced."""
+        for kind, pattern, make in _VARYING:
+            text = re.sub(pattern, partial(self._replaced, kind, make), text)
+        for real, sample in self._known.items():
+            for length in (12, 8):  # ids as listings show them and as people type them
+                text = text.replace(real[:length], sample[:length]) if len(real) == 26 else text
+        return text
+
+    def _replaced(
+        self, kind: str, make: Callable[[int, re.Match[str]], str], found: re.Match[str]
+    ) -> str:
+        real = found.group()
+        if real not in self._known and real not in self._known.values():
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._known[real] = make(self._counts[kind], found)
+        return self._known.get(real, real)
+
+
+def _digest(label: str) -> bytes:
+    return hashlib.sha256(label.encode()).digest()
+
+
+_Make = Callable[[int, re.Match[str]], str]
+_VARYING: Final[tuple[tuple[str, str, _Make], ...]] = (
+    ("digest", r"\b[0-9a-f]{64}\b", lambda n, _: _digest(f"digest {n}").hex()),
+    ("boundary", r"\b[0-9a-f]{32}\b", lambda n, _: _digest(f"boundary {n}").hex()[:32]),
+    ("id", r"\b[0-9a-hjkmnp-tv-z]{26}\b", lambda n, _: crockford(_digest(f"id {n}"))),
+    ("cursor", r"\b(inbox|sent)\.[0-9a-f]{8}\.\d+", lambda n, m: f"{m[1]}.5eed{n:04x}.{n}"),
+    ("session", r"\b\d+-\d{3,}\b(?!-)", lambda n, _: f"{4800 + n}-{120000 + 37 * n}"),
+)
+"""(kind, pattern, the n-th sample). Order matters: longer patterns first."""
+
+
+# -- one daemon and those who speak to it ----------------------------------------------------------
+
+
+class RecordedDaemon:
+    """A daemon in `home` on a machine called desktop; with `clock`, in a time of its own."""
+
+    def __init__(self, home: Path, clock: Path | None = None) -> None:
+        home.mkdir(mode=0o700)
+        self.home = home
+        argv = [sys.executable, "-c", _DAEMON, *([str(clock)] if clock else [])]
+        self._process = subprocess.Popen(
+            argv, env=_environment(home), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        ready = json.loads(self._process.stdout.readline())
+        if ready.get("ready") is not True:
+            raise RuntimeError(f"the daemon did not start: {ready}")
+
+    def close(self) -> None:
+        """Stop it, if it runs."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(_TIMEOUT_S)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class Speaker:
+    """A session that speaks raw lines."""
+
+    def __init__(self, socket_path: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _SPEAKER, str(socket_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._number = -1
+
+    def ask(self, method: str, params: dict[str, Any]) -> Exchange:
+        """One request and its answer."""
+        self._number += 1
+        request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        return Exchange(request, json.loads(self._process.stdout.readline()))
+
+    def hello(self) -> Exchange:
+        """The first line of a connection; the process is the session."""
+        params = {"protocol": PROTOCOL, "client": __version__, "holder": "self"}
+        return self.ask("hello", params)
+
+    def close(self) -> None:
+        """End the session."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(_TIMEOUT_S)
+        self._process.stdout.close()
+
+
+def _environment(home: Path) -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return bare_environment(path, str(home.parent), str(home))
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="mbx-docs-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+# -- the protocol, files, start errors -------------------------------------------------------------
+
+
+class _Conversation:
+    """Exchanges in the order in which they are made, each one clock step after the other."""
+
+    def __init__(self, home: Path, clock: Path) -> None:
+        self._home = home
+        self._clock = clock
+        self._now_ms = _FIRST_MS
+        self._stable = Stable()
+        self.kept: dict[str, list[Exchange]] = {}
+
+    def speak(self, speaker: Speaker, method: str, *, keep: bool = True, **params: Any) -> Any:
+        """Ask; the result or the error. What is kept is shown below its method."""
+        self._now_ms += _STEP_MS
+        self._clock.write_text(str(self._now_ms))
+        made = speaker.hello() if method == "hello" else speaker.ask(method, params)
+        if keep:
+            shown = Exchange(self._settled(made.request), self._settled(made.answer))
+            self.kept.setdefault(method, []).append(shown)
+        return made.answer.get("result") or made.answer["error"]
+
+    def _settled(self, message: dict[str, Any]) -> Any:
+        text = json.dumps(message).replace(str(self._home), _SHOWN_HOME)
+        return _with_sample_numbers(json.loads(self._stable.text(text)))
+
+
+_SAMPLE_NUMBERS: Final = {"pid": 4711, "uptime_s": 12, "commit_seq": 9, "index_pending": 0}
+
+
+def _with_sample_numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        numbers = dict(_SAMPLE_NUMBERS)
+        if "session" in value and "pid" in value:  # a holder: its session names its process
+            numbers["pid"] = int(value["session"].partition("-")[0])
+        return {
+            key: numbers[key] if key in numbers else _with_sample_numbers(inner)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_with_sample_numbers(inner) for inner in value]
+    return value
+
+
+def record() -> Recording:
+    """Speak to a daemon, look at its files, then see what stops it from starting."""
+    recording = Recording()
+    with _folder() as folder, ExitStack() as stack:
+        clock, home = folder / "clock", folder / "home"
+        clock.write_text(str(_FIRST_MS))
+        daemon = RecordedDaemon(home, clock)
+        stack.callback(daemon.close)
+        socket_path = home / "run" / "mbx.sock"
+        speakers = [Speaker(socket_path) for _ in range(3)]
+        for speaker in speakers:
+            stack.callback(speaker.close)
+        conversation = _Conversation(home, clock)
+        _converse(conversation, *speakers)
+        recording.exchanges = conversation.kept
+        daemon.close()
+        _command(home, "daemon", "start")
+        recording.files = _files(home)
+        _command(home, "daemon", "stop")
+        recording.start_errors = _start_errors(folder, home)
+    return recording
+
+
+def _converse(talk: _Conversation, ana: Speaker, ben: Speaker, cai: Speaker) -> None:
+    talk.speak(ana, "hello")
+    for other in (ben, cai):
+        talk.speak(other, "hello", keep=False)
+    talk.speak(ana, "identity.register", name="ana", role="backend", key="k-1")
+    talk.speak(ben, "identity.register", keep=False, name="ben", role="frontend")
+    talk.speak(cai, "identity.claim", name="ana")
+    talk.speak(ana, "session.whoami")
+    talk.speak(ana, "identity.show", name="ben")
+    letter: dict[str, Any] = {
+        "to": ["ben"],
+        "subject": "Port",
+        "body": "The API listens on 8081 now.",
+        "key": "k-2",
+    }
+    sent = talk.speak(ana, "mail.send", **letter)
+    talk.speak(ana, "mail.send", keep=False, **letter)
+    talk.speak(ana, "mail.send", to=["bem"], subject="Port", body="", key="k-3")
+    talk.speak(cai, "mail.inbox", keep=False)
+    talk.speak(ben, "mail.inbox", limit=1)
+    talk.speak(ben, "mail.read", ids=[sent["id"][:8]])
+    talk.speak(ben, "mail.reply", id=sent["id"], body="Thanks.", key="k-4")
+    talk.speak(ben, "mail.ack", ids=[sent["id"]], did="moved the client to 8081", key="k-5")
+    talk.speak(ana, "mail.sent", id=sent["id"])
+    talk.speak(cai, "mail.sent")
+    talk.speak(ana, "identity.list")
+    talk.speak(ben, "identity.release", key="k-6")
+    talk.speak(cai, "daemon.status", hash=True)
+    talk.speak(cai, "daemon.stop")
+
+
+def _command(home: Path, *words: str) -> None:
+    mbx = Path(sys.executable).with_name("mbx")
+    subprocess.run([mbx, *words], env=_environment(home), check=True, capture_output=True)
+
+
+def _files(home: Path) -> list[tuple[str, str]]:
+    """(mode, path below the home) of all that a running daemon keeps, in order of the path."""
+    found = [home, *sorted(home.rglob("*"))]
+    named = [(stat.filemode(path.lstat().st_mode), path.relative_to(home)) for path in found]
+    digest = re.compile(r"[0-9a-f]{64}")
+    return list(dict.fromkeys((mode, digest.sub("SHA256", str(path))) for mode, path in named))
+
+
+def _start_errors(folder: Path, home: Path) -> list[StartError]:
+    """What a daemon says over copies of `home`, each damaged in one way; all started at once."""
+    started = []
+    for number, (situation, damage) in enumerate(_DAMAGES):
+        copy = folder / f"copy-{number}"
+        shutil.copytree(home, copy)
+        damage(copy)
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-m", "mbx.daemon"],
+            env=_environment(copy),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        started.append((situation, copy, process))
+    found = []
+    for situation, copy, process in started:
+        said = process.communicate(timeout=_TIMEOUT_S)[0].decode()
+        if "error" not in json.loads(said.splitlines()[0]):
+            raise RuntimeError(f"{situation}: the daemon started: {said}")
+        told = json.loads(Stable().text(said.replace(str(copy), "$MBX_HOME")))
+        found.append(StartError(situation, told["error"]))
+    return found
+
+
+def _foreign_key(home: Path) -> None:
+    other = home / "other"
+    other.mkdir(mode=0o700)
+    RecordedDaemon(other / "home").close()
+    shutil.copyfile(other / "home" / "host.key", home / "host.key")
+
+
+def _newer_store(home: Path) -> None:
+    connection = sqlite3.connect(home / "store.db")
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+
+def _occupied_socket(home: Path) -> None:
+    (home / "run" / "mbx.sock").mkdir()
+
+
+_DAMAGES: Final[tuple[tuple[str, Callable[[Path], object]], ...]] = (
+    ("`host.key` is gone", lambda home: (home / "host.key").unlink()),
+    ("others may read `host.key`", lambda home: (home / "host.key").chmod(0o644)),
+    ("`host.key` is damaged", lambda home: (home / "host.key").write_bytes(b"{")),
+    ("`host.key` is another machine's", _foreign_key),
+    ("`store.db` is not a store", lambda home: (home / "store.db").write_bytes(b"x" * 4096)),
+    ("`store.db` was made by a newer mbx", _newer_store),
+    ("the home folder is open to others", lambda home: home.chmod(0o755)),
+    ("something else lies where the socket goes", _occupied_socket),
+)
+
+
+# -- the transcript of the README ------------------------------------------------------------------
+
+_TRIES: Final = 3
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z")
+_SHOWN_TIME: Final = "2026-01-31T12:00:00.000Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A command typed at one of the two shells, and all that it printed."""
+
+    shell: str
+    command: str
+    output: str
+
+
+def transcript() -> list[Typed]:
+    """Two shells exchange mail. Run again when the machine was so busy that "now" was over."""
+    for _ in range(_TRIES):
+        typed = _type_everything()
+        if not any(" ago" in one.output for one in typed):
+            return typed
+    raise RuntimeError("this machine is too busy for the transcript of the README")
+
+
+def _type_everything() -> list[Typed]:
+    with _folder() as folder, ExitStack() as stack:
+        home = folder / "home"
+        stack.callback(RecordedDaemon(home).close)
+        shells = {
+            name: stack.enter_context(Terminal(_environment(home), str(folder)))
+            for name in ("ana", "ben")
+        }
+        typed: list[Typed] = []
+
+        def enter(name: str, command: str) -> str:
+            done = shells[name].run(command)
+            if done.status:
+                raise RuntimeError(f"{command}: exit {done.status}: {done.text}")
+            typed.append(Typed(name, command, done.text))
+            return done.text
+
+        enter("ana", "mbx identity register ana --role backend")
+        enter("ben", "mbx identity register ben --role frontend")
+        sent = enter("ana", 'mbx send --to ben --subject Port -m "The API listens on 8081 now."')
+        short = sent.split()[1][:8]
+        enter("ben", "mbx inbox")
+        enter("ben", f"mbx read {short}")
+        enter("ben", f'mbx ack {short} --did "moved the client to 8081"')
+        enter("ana", f"mbx sent {short}")
+    return _settled_transcript(typed)
+
+
+def _settled_transcript(typed: list[Typed]) -> list[Typed]:
+    stable = Stable()
+    outputs = [_TIME.sub(_SHOWN_TIME, stable.text(one.output)) for one in typed]
+    # Commands come after: they name ids by prefixes, which are known once the ids were shown.
+    return [
+        Typed(one.shell, stable.text(one.command), output)
+        for one, output in zip(typed, outputs, strict=True)
+    ]
