@@ -25,6 +25,9 @@ class Watch(Protocol):
     def unwatch(self, process: Process, /) -> None:
         """Forget the process."""
 
+    def sees(self, process: Process, /) -> bool:
+        """Whether the process lives for certain, because its end would have been told."""
+
 
 @dataclass(slots=True)
 class _Held:
@@ -146,15 +149,26 @@ class Holders:
         """Look at the holder of `name` now: before a claim, outside its transaction."""
         for held in self._by_identity.values():
             if held.name == name:
-                held.evidence = self._look(held.process)
+                self._look_at(held)
 
     def _hold(self, held: _Held) -> None:
         self._sessions[held.process, held.conversation] = held
         newest = self._by_identity.get(held.identity_no)
         if newest is None or newest.epoch <= held.epoch:
             self._by_identity[held.identity_no] = held
-        held.evidence = self._look(held.process)
         self._watch.watch(held.process, lambda: self._died(held.process))
+        self._look_at(held)
+
+    def _look_at(self, held: _Held) -> None:
+        """The daemon's watch is the heartbeat of a local process, so its silence is not counted.
+
+        What cannot be read for a moment is not unknown while a descriptor watches it.
+        """
+        held.evidence = self._look(held.process)
+        if held.evidence == "unknown" and self._watch.sees(held.process):
+            held.evidence = "live"
+        if held.evidence == "live":
+            held.heard_ms = self._world.monotonic_ms()
 
     def _died(self, process: Process) -> None:
         for held in list(self._sessions.values()):

@@ -321,6 +321,11 @@ class DeathWatch:
         if watched.report is not None:
             watched.report.cancel()
 
+    def sees(self, process: Process) -> bool:
+        """Whether the process lives for certain: a pidfd watches it and has not told its end."""
+        watched = self._watched.get(process)
+        return watched is not None and watched.pidfd is not None
+
     def poll(self) -> list[Process]:
         """Look at the processes without pidfd; those found dead, whose callbacks will run soon."""
         asked = [watched for watched in self._watched.values() if self._is_polled(watched)]

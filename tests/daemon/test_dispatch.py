@@ -127,10 +127,24 @@ def test_burying_and_reviving_are_harmless_when_they_come_late(desk: OfficeDesk)
     assert desk.rows("SELECT state FROM leases") == [(2,)]
     desk.carry_out(desk.dispatcher.burial(1, "it ended"))
     desk.carry_out(desk.dispatcher.burial(99, "it never was"))
+    acts = [act for (act,) in desk.rows("SELECT act FROM audit ORDER BY no")]
+    assert acts == ["register", "claim", "lapse"]
+
+
+def test_a_lease_is_not_revived_after_the_proved_death_of_its_holder(desk: OfficeDesk) -> None:
+    """Else a child that goes on with the token would hold the name for ever, watched by nobody."""
+    desk.holder("alice", 100)
+    desk.carry_out(desk.dispatcher.burial(1, "it ended"))
+    desk.carry_out(desk.dispatcher.revival(Revive(1, 1)))
+    assert desk.rows("SELECT state FROM leases") == [(2,)]
+    desk.call(shell(200), "identity.claim", name="alice")
+
+
+def test_a_lapsed_lease_is_held_again_by_the_session_that_uses_it(desk: OfficeDesk) -> None:
+    desk.holder("alice", 100)
+    desk.connection.execute("UPDATE leases SET state = 2")
     desk.carry_out(desk.dispatcher.revival(Revive(1, 1)))
     assert desk.rows("SELECT state FROM leases") == [(1,)]
-    acts = [act for (act,) in desk.rows("SELECT act FROM audit ORDER BY no")]
-    assert acts == ["register", "claim", "lapse", "revive"]
 
 
 def test_the_burial_of_a_displaced_session_leaves_the_new_holder_alone(desk: OfficeDesk) -> None:

@@ -86,6 +86,18 @@ def test_a_request_written_under_an_old_epoch_is_not_carried_out_under_a_new_one
     assert desk.call(shell(100, granted_epoch=2), "mail.inbox")["unread"] == 0
 
 
+def test_a_request_written_under_one_identity_is_not_carried_out_under_another_of_equal_epoch(
+    desk: OfficeDesk,
+) -> None:
+    desk.holder("alice", 100)
+    desk.call(shell(100), "identity.release")
+    desk.call(shell(100), "identity.register", name="bob", role="dev")
+    late = shell(100)._replace(granted_epoch=1, granted_identity_no=1)
+    assert desk.refusal(late, "mail.inbox").code == "lease-lost"
+    now = late._replace(granted_identity_no=2)
+    assert desk.call(now, "mail.inbox")["unread"] == 0
+
+
 def test_after_its_own_release_a_session_is_unknown_again(desk: OfficeDesk) -> None:
     alice = desk.holder("alice", 100)
     desk.call(alice, "identity.release")

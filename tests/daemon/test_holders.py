@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mbx.core.evidence import Process, SessionKey
+from mbx.core.evidence import Evidence, Process, SessionKey
 from mbx.core.lease import Lease, LeaseState
+from mbx.core.limits import LEASE_TIMEOUT_MS
 from mbx.daemon.effects import Ended, Granted
 from mbx.daemon.holders import Holders
-from mbx.daemon.processes import DeathWatch
+from mbx.daemon.processes import DeathWatch, evidence
 from mbx.store.leases import LeaseRow
 from mbx.store.sessions import SessionRow
 from tests.support.children import process_of, sleeper
@@ -17,12 +18,22 @@ from tests.support.office import HandWorld
 
 
 class Desk:
-    """Holders over a real watch, a clock turned by hand, and who was reported dead."""
+    """Holders over a real watch, a clock turned by hand, and who was reported dead.
+
+    While `unreadable`, nothing can be learnt of a process by looking at it.
+    """
 
     def __init__(self, watch: DeathWatch) -> None:
         self.world = HandWorld()
         self.reported: asyncio.Queue[int] = asyncio.Queue()
-        self.holders = Holders(self.world, watch, lambda no, why: self.reported.put_nowait(no))
+        self.unreadable = False
+        self.watch = watch
+        self.holders = Holders(
+            self.world, watch, lambda no, why: self.reported.put_nowait(no), self._look
+        )
+
+    def _look(self, process: Process) -> Evidence:
+        return "unknown" if self.unreadable else evidence(process)
 
 
 @pytest.fixture
@@ -147,3 +158,32 @@ async def test_a_look_before_a_claim_sees_a_death_that_was_not_reported_yet(desk
         seen = desk.holders.observe(row())
         assert seen is not None
         assert seen.evidence == "dead"
+
+
+async def test_a_watched_holder_that_cannot_be_read_for_a_moment_is_live_however_idle(
+    desk: Desk,
+) -> None:
+    """A shell idle over lunch keeps its name, also while a claim finds no free descriptor."""
+    with sleeper() as child:
+        desk.holders.granted(grant(process_of(child.pid)))
+        desk.world.pass_ms(LEASE_TIMEOUT_MS)
+        desk.unreadable = True
+        desk.holders.look_at("alice")
+        seen = desk.holders.observe(row())
+        assert seen is not None
+        assert (seen.evidence, seen.silent_ms) == ("live", 0)
+
+
+async def test_only_a_holder_that_no_descriptor_watches_is_unknown_and_its_silence_counts(
+    desk: Desk,
+) -> None:
+    with sleeper() as child:
+        process = process_of(child.pid)
+        desk.holders.granted(grant(process))
+        desk.watch.unwatch(process)
+        desk.unreadable = True
+        desk.world.pass_ms(LEASE_TIMEOUT_MS)
+        desk.holders.look_at("alice")
+        seen = desk.holders.observe(row())
+        assert seen is not None
+        assert (seen.evidence, seen.silent_ms) == ("unknown", LEASE_TIMEOUT_MS)
