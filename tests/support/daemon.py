@@ -35,8 +35,12 @@ import socket
 control = socket.socket(fileno=0)
 while path := control.recv(4096):
     with socket.socket(socket.AF_UNIX) as line:
-        line.connect(path)
-        socket.send_fds(control, [b"."], [line.fileno()])
+        try:
+            line.connect(path)
+        except OSError:
+            control.send(b"!")
+        else:
+            socket.send_fds(control, [b"."], [line.fileno()])
 """
 
 _LETTERS: Final = "abcdefghjk"
@@ -79,7 +83,7 @@ class Line:
         return cls(connected)
 
     def write(self, data: bytes) -> None:
-        """Send exactly these bytes."""
+        """Send exactly these bytes. BrokenPipeError when the daemon has hung up."""
         self.socket.sendall(data)
 
     def read(self) -> dict[str, Any]:
@@ -173,10 +177,12 @@ class Agent:
         self._pidfd = os.pidfd_open(self.pid)
 
     def bare(self) -> Line:
-        """A connection that has not said hello."""
+        """A connection that has not said hello. HungUpError when nobody listens."""
         self._control.send(self._path.encode())
-        _, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
-        assert descriptors, "the agent could not connect"
+        said, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
+        assert said, "the agent has ended"
+        if not descriptors:
+            raise HungUpError
         return Line(socket.socket(fileno=descriptors[0]))
 
     def connect(self) -> Line:
