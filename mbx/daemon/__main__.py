@@ -72,7 +72,12 @@ def _serve(paths: Paths, foreground: bool) -> int:
             runner.run(app.run(paths, world, journal, announce))
     except StoreFailure as failure:
         journal.write("ended", why=failure)
-        refusal = MbxError("store-damaged", str(failure), "mbx doctor", path=paths.store_path())
+        refusal = MbxError(
+            "store-damaged",
+            f"the store failed: {failure}",
+            f"see {paths.log_path()}; then start again",
+            path=paths.store_path(),
+        )
         _say({"error": refusal.as_object()})
         return _FAILED
     finally:

@@ -46,7 +46,8 @@ async def run(paths: Paths, world: World, journal: Journal, announce: Announce) 
     """
     loop = asyncio.get_running_loop()
     make_folder(paths.run_dir())
-    database = await Database.open(lambda: open_store(paths.store_path()))
+    connection = open_store(paths.store_path())
+    database = await Database.open(lambda: connection)
     try:
         outcome = (await database.write([lambda tx: booting.boot(tx, paths, world, boot_id())]))[0]
         if not isinstance(outcome, Committed):

@@ -96,6 +96,7 @@ class Holders:
 
     def granted(self, effect: Granted) -> None:
         """A session was given an identity."""
+        self._last_seen_ms[effect.identity_no] = self._world.now_ms()
         self._hold(
             _Held(
                 effect.session_no,

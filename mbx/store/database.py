@@ -306,7 +306,10 @@ class Database:
 
     @classmethod
     async def open(cls, prepare: Callable[[], sqlite3.Connection]) -> "Database":
-        """Open the connection that `prepare` makes, in the thread that will own it."""
+        """Give the connection that `prepare` makes a thread of its own.
+
+        `prepare` should not fail: open the store first, where its errors can be told.
+        """
         return cls(await aiosqlite.Connection(prepare, iter_chunk_size=64))
 
     async def write(self, units: Sequence[Unit[Any]]) -> list[Outcome[Any]]:

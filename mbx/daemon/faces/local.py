@@ -427,5 +427,5 @@ def _internal() -> MbxError:
     return MbxError(
         "internal",
         "the daemon failed at this request and changed nothing; its log says where",
-        "mbx doctor",
+        "see daemon.log in the home folder that mbx daemon status names",
     )

@@ -35,7 +35,7 @@ TRUST_LOCAL: Final = "local"
 POLICY_ASK: Final = "ask"
 TRUST_LINE_LOCAL: Final = "trust: local (sent by an identity of this host, under its lease)"
 POLICY_LINE_ASK: Final = (
-    "policy: ask (read, answer, share information and ack; the owner delegated nothing more)"
+    "policy: ask (read, answer, share information, ack; nothing more is delegated)"
 )
 
 

@@ -129,7 +129,8 @@ CREATE TABLE receipts (
     signature BLOB NOT NULL CHECK (length(signature) = 64)
 ) STRICT;
 
--- The first answer to each idempotency key, for ever. scope: 'i' identity_no or 's' session_no.
+-- The first answer to each idempotency key, for ever. scope: 'i' and an identity_no, or 's' and a
+-- session (process, start, boot, conversation) for the calls that change what it holds.
 CREATE TABLE answers (
     scope TEXT NOT NULL,
     key TEXT NOT NULL,
