@@ -14,7 +14,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 def main(argv: Sequence[str]) -> int:
     """The exit status: 0, or 1 when a goal was missed and `--strict` given."""
-    from benchmarks import workshop
+    from benchmarks import profile, workshop
     from benchmarks.cases import CASES
     from benchmarks.report import Report
     from benchmarks.scale import SCALES
@@ -27,6 +27,9 @@ def main(argv: Sequence[str]) -> int:
     report = Report(scale.name)
     say = _silence if options.silent else _progress
     with workshop.opened(scale, Path(options.folder), say) as place:
+        if options.profile:
+            sys.stdout.write(profile.run(place, options.profile) + "\n")
+            return 0
         for name in options.cases or CASES:
             CASES[name](place, report)
     sys.stdout.write((report.as_json() if options.json else report.as_table()) + "\n")
@@ -40,6 +43,7 @@ def _parser(cases: Sequence[str], scales: Sequence[str]) -> argparse.ArgumentPar
     parser.add_argument("--scale", choices=scales, default="full", help="how much is measured")
     parser.add_argument("--quick", action="store_true", help="the same as --scale quick")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--profile", type=int, metavar="CLIENTS", help="profile S1 instead")
     parser.add_argument("--silent", action="store_true", help="no progress on standard error")
     parser.add_argument("--strict", action="store_true", help="exit 1 when a goal is missed")
     parser.add_argument("--folder", default=str(_ROOT / ".bench"), help="where files are kept")

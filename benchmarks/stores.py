@@ -19,7 +19,7 @@ from benchmarks.mail import BODY_BYTES, RECIPIENTS, body
 from benchmarks.wire import Line
 from benchmarks.workshop import Daemon, Workshop, register, register_and_release
 from mbx.core.keys import SigningKey
-from mbx.core.record import Record, signed_bytes
+from mbx.core.record import seal
 from mbx.daemon import keystore
 from mbx.store import answers, messages, search
 from mbx.store.database import Tx, connect
@@ -92,11 +92,9 @@ def _add(tx: Tx, signer: SigningKey, number: int, sender_no: int, recipient_no: 
     subject, text = f"Bench message {number}", body(number)
     before, between, after = _TEMPLATE
     payload = f"{before}{text}{between}{os.urandom(16).hex()}{after}".replace(_SUBJECT, subject, 1)
-    record = Record("message", payload, {})
+    record = seal("message", payload.encode(), signer)
     new = NewMessage(
-        digest=record.digest,
-        signature=signer.sign(signed_bytes("message", payload)),
-        payload=payload,
+        record=record,
         sender_no=sender_no,
         accepted_ms=_NOW_MS,
         kind="message",
@@ -104,7 +102,7 @@ def _add(tx: Tx, signer: SigningKey, number: int, sender_no: int, recipient_no: 
         subject=subject,
         body=text,
         body_bytes=BODY_BYTES,
-        thread=None,
+        thread=record.id,
         reply_no=None,
     )
     messages.add(tx, new, [recipient_no])

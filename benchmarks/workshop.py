@@ -83,6 +83,18 @@ class Daemon:
         line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
         return int(line.split()[1])
 
+    def cpu_s(self) -> float:
+        """The time that all its threads have been on a processor so far."""
+        assert self._process is not None
+        tasks = Path(f"/proc/{self._process.pid}/task").iterdir()
+        spent_ns = [int((task / "schedstat").read_text().split()[0]) for task in tasks]
+        return sum(spent_ns) / 1e9
+
+    def pid(self) -> int:
+        """Its process number."""
+        assert self._process is not None
+        return self._process.pid
+
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(number)

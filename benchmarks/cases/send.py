@@ -21,11 +21,12 @@ _FLOOR_IS: Final = "raw insert + bare echo + JSON and signature, serial"
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """One round with one number of clients: messages a second, and the p50 of an answer."""
+    """One round of some clients: messages a second, p50 of an answer, the daemon's CPU each."""
 
     answered_per_s: float
     drained_per_s: float
     p50_ms: float
+    cpu_us: float
 
 
 def run(workshop: Workshop, report: Report) -> None:
@@ -34,8 +35,9 @@ def run(workshop: Workshop, report: Report) -> None:
     floors: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
     home = workshop.home()
     insert = InsertFloor(workshop.home() / "floor.db")
+    insert.insert_s(_WARM_UP, 1)
     with Daemon(home) as daemon:
-        lines = _lines(daemon, max(workshop.scale.sends))
+        lines = connected(daemon, max(workshop.scale.sends))
         sends = Sends("send")
         answer = lines[0].ask(sends.take(1)[0])
         wire.drive(lines, sends.take(_WARM_UP))
@@ -45,7 +47,7 @@ def run(workshop: Workshop, report: Report) -> None:
                 workshop.say(f"S1 round {number + 1}")
                 for clients, count in workshop.scale.sends.items():
                     ready = sends.take(count)
-                    sent[clients].append(_send(lines[:clients], ready))
+                    sent[clients].append(_send(daemon, lines[:clients], ready))
                     floors[clients].append(_floor(insert, echoes[:clients], ready))
         for line in (*lines, *echoes):
             line.close()
@@ -53,7 +55,7 @@ def run(workshop: Workshop, report: Report) -> None:
     _tell(report, sent, floors)
 
 
-def _lines(daemon: Daemon, count: int) -> list[Line]:
+def connected(daemon: Daemon, count: int) -> list[Line]:
     """Connections of this process, which holds one identity; the recipients are made too."""
     lines = [Line.of_session(daemon.socket) for _ in range(count)]
     register_and_release(lines[0], RECIPIENTS)
@@ -61,13 +63,14 @@ def _lines(daemon: Daemon, count: int) -> list[Line]:
     return lines
 
 
-def _send(lines: list[Line], ready: list[bytes]) -> _Sent:
-    begun_s = time.perf_counter()
+def _send(daemon: Daemon, lines: list[Line], ready: list[bytes]) -> _Sent:
+    begun_s, spent_s = time.perf_counter(), daemon.cpu_s()
     driven = wire.drive(lines, ready)
     wire.wait_until_indexed(lines[0])
     drained_s = time.perf_counter() - begun_s
     p50_ms = statistics.median(driven.latencies_s) * 1_000
-    return _Sent(len(ready) / driven.seconds, len(ready) / drained_s, p50_ms)
+    count, cpu_us = len(ready), (daemon.cpu_s() - spent_s) * 1e6
+    return _Sent(count / driven.seconds, count / drained_s, p50_ms, cpu_us / count)
 
 
 def _floor(
@@ -94,6 +97,7 @@ def _tell(
         parts = (statistics.median(part) * 1e6 for part in zip(*floors[clients], strict=True))
         note = "floor: insert {:.0f} + echo {:.0f} + JSON and signature {:.0f} µs".format(*parts)
         note += f"; p50 of a send {statistics.median(one.p50_ms for one in rounds):.2f} ms"
+        note += f"; CPU of the daemon {statistics.median(one.cpu_us for one in rounds):.0f} µs each"
         what, goal = f"sends, {clients} clients, index drained", _DRAINED[clients]
         report.compare("S1", what, "1/s", drained, _FLOOR_IS, goal, note)
         what, goal = f"sends, {clients} clients, last answer", _ANSWERED[clients]
