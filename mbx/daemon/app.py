@@ -158,7 +158,18 @@ class Daemon:
 
     def _submit(self, work: Work, done: Callable[[Outcome[Answer]], None]) -> None:
         queue = self._committer.write if work.writes else self._committer.read
-        queue(work.unit, lambda outcome: self._finish(outcome, done))
+        if work.when_full is None:
+            queue(work.unit, lambda outcome: self._finish(outcome, done))
+            return
+        reading = Work(work.when_full, writes=False)
+        queue(
+            work.unit,
+            lambda outcome: (
+                self._submit(reading, done)
+                if _is_disk_full(outcome)
+                else self._finish(outcome, done)
+            ),
+        )
 
     def _finish(self, outcome: Outcome[Answer], done: Callable[[Outcome[Answer]], None]) -> None:
         """Committed: let the effects out, then the answer."""
@@ -206,6 +217,11 @@ class Daemon:
     def _log_refusal(self, outcome: Outcome[Any]) -> None:
         if not isinstance(outcome, Committed):
             self._journal.write("work of its own was refused", whence=whence(outcome.error))
+
+
+def _is_disk_full(outcome: Outcome[Any]) -> bool:
+    error = None if isinstance(outcome, Committed) else outcome.error
+    return isinstance(error, MbxError) and error.code == "disk-full"
 
 
 def _listen(path: str) -> socket.socket:

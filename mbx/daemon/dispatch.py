@@ -7,6 +7,7 @@ same idempotency key gives the first answer; the same key with another request i
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from mbx.core.errors import MbxError
@@ -36,10 +37,11 @@ _ADMIT: Final[Mapping[Access, Callable[[Tx, Caller], Open | Session | Holder]]] 
 
 
 class Work(NamedTuple):
-    """A unit of work and the queue it belongs to."""
+    """A unit of work and the queue it belongs to; `when_full` reads in its place on a full disk."""
 
     unit: Unit[Answer]
     writes: bool
+    when_full: Unit[Answer] | None = None
 
 
 class Dispatcher:
@@ -80,7 +82,11 @@ class Dispatcher:
             raise MbxError("usage", "there is no such method", "see docs/protocol-local.md")
         call = _read(method, params)
         context = self.context()
-        return Work(lambda tx: _carry_out(context, tx, caller, method, call), method.writes)
+        unit = _unit(context, caller, method, call)
+        if method.when_full is None:
+            return Work(unit, method.writes)
+        reading = replace(method, act=method.when_full, writes=False)
+        return Work(unit, method.writes, _unit(context, caller, reading, call._replace(key=None)))
 
     def burial(self, session_no: int, why: str) -> Work:
         """The unit that ends a session whose process is dead."""
@@ -124,6 +130,10 @@ def _read(method: Method[Any, Any], given: object) -> _Call:
     if key is None:
         return _Call(request)
     return _Call(request, key, _digest(method.name, given))
+
+
+def _unit(context: Context, caller: Caller, method: Method[Any, Any], call: _Call) -> Unit[Answer]:
+    return lambda tx: _carry_out(context, tx, caller, method, call)
 
 
 def _carry_out(

@@ -373,6 +373,15 @@ def test_a_caller_that_does_not_read_hurts_nobody(daemon: Daemon, new_holder: Ne
     assert daemon.resident_kib() - before_kib < 64 * 1024
 
 
+def test_many_large_answers_reach_a_caller_that_reads_them(new_holder: NewHolder) -> None:
+    name, holder = new_holder()
+    sent = holder.call("mail.send", to=[name], subject="large", body="x" * BODY_MAX_BYTES)
+    holder.write(b"".join(request(n, "mail.read", ids=[sent["id"]]) + b"\n" for n in range(100)))
+    answers = [holder.read() for _ in range(100)]
+    assert sorted(answer["id"] for answer in answers) == list(range(100))
+    assert {answer["result"]["messages"][0]["truncated"] for answer in answers} == {False}
+
+
 def test_reading_many_large_messages_stays_within_one_answer(
     daemon: Daemon, new_holder: NewHolder
 ) -> None:

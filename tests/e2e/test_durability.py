@@ -110,11 +110,18 @@ def test_on_a_full_disk_mail_is_refused_reading_goes_on_and_it_recovers_by_itsel
                 listed = line.call("mail.inbox", limit=200)["messages"]
                 assert [one["id"] for one in listed] == accepted
                 assert line.call("session.whoami")["agent"] == name
+                read = line.call("mail.read", ids=[accepted[-1]], key="r")
+                assert read["messages"][0]["body"] == params["body"]
+                assert "could not be marked read" in read["warnings"][0]
+                assert line.call("mail.inbox")["unread"] == len(accepted)
+                assert line.refusal("mail.ack", ids=[accepted[0]])["code"] == "disk-full"
                 ballast.unlink()
                 sent = line.call("mail.send", **params, key=f"k{len(accepted)}")
                 assert sent["duplicate"] is False
                 accepted.append(sent["id"])
-                assert line.call("mail.read", ids=[accepted[0]])["messages"][0]["body"]
+                read = line.call("mail.read", ids=[accepted[0]], key="r")
+                assert "warnings" not in read
+                assert line.call("mail.inbox")["unread"] == len(accepted) - 1
             daemon.kill()
             daemon.start()
             with agent.connect() as line:

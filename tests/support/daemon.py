@@ -43,6 +43,8 @@ while path := control.recv(4096):
             socket.send_fds(control, [b"."], [line.fileno()])
 """
 
+_TRIES: Final = 2_000
+"""Round trips within which the daemon must have seen a death."""
 _LETTERS: Final = "abcdefghjk"
 _numbers = itertools.count(1)
 
@@ -204,10 +206,21 @@ class Agent:
         assert _is_readable(self._pidfd), "the agent does not end"
 
     def close(self) -> None:
-        """End the process and forget it."""
+        """End the process, and wait until the daemon, if one runs, has seen its end."""
         self.kill()
         os.close(self._pidfd)
         self._control.close()
+        with contextlib.suppress(FileNotFoundError, ConnectionError, HungUpError):
+            self._wait_until_seen()
+
+    def _wait_until_seen(self) -> None:
+        with Line.to(self._path) as line:
+            line.hello()
+            for _ in range(_TRIES):
+                listed = line.call("identity.list")["identities"]
+                if all((one["holder"] or {}).get("pid") != self.pid for one in listed):
+                    return
+        raise AssertionError("the daemon does not see that the agent has ended")
 
     def __enter__(self) -> Self:
         return self

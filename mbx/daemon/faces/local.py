@@ -38,7 +38,9 @@ HELLO_DEADLINE_S: Final = 10.0
 _PARSE_ERROR: Final = -32700
 _INVALID_REQUEST: Final = -32600
 _REFUSED: Final = -32000
-_UNSENT_MAX_BYTES: Final = 8 * ANSWER_MAX_BYTES
+_UNSENT_MAX_BYTES: Final = 24 * ANSWER_MAX_BYTES
+_WEIGHTS: Final = {"mail.read": 16, "mail.sent": 16}
+"""What counts as several requests in flight: four answers of 1 MiB may wait for their reader."""
 _TOKEN_CHARS: Final = 64
 
 
@@ -277,13 +279,18 @@ class LocalConnection(asyncio.Protocol):
             return
         self._check_greeted(method)
         work = self._office.accept(self._caller(), method, params)
-        self._in_flight += 1
-        self._face.in_flight += 1
-        self._office.submit(work, lambda outcome: self._done(request_id, size_bytes, outcome))
+        weight = _WEIGHTS.get(method, 1)
+        self._in_flight += weight
+        self._face.in_flight += weight
+        self._office.submit(
+            work, lambda outcome: self._done(request_id, size_bytes, weight, outcome)
+        )
 
-    def _done(self, request_id: object, size_bytes: int, outcome: Outcome[Answer]) -> None:
-        self._in_flight -= 1
-        self._face.in_flight -= 1
+    def _done(
+        self, request_id: object, size_bytes: int, weight: int, outcome: Outcome[Answer]
+    ) -> None:
+        self._in_flight -= weight
+        self._face.in_flight -= weight
         self._face.waited(-size_bytes)
         if isinstance(outcome, Committed):
             self._answer(request_id, outcome.value.result)

@@ -150,6 +150,24 @@ def _read_read(params: Params) -> ReadRequest:
 
 
 def _read(context: Context, tx: Tx, holder: Holder, request: ReadRequest) -> Answer:
+    shown, failed, seen = _shown(context, tx, holder, request)
+    mailboxes.mark_read(context, tx, holder, seen)
+    unread = identities.unread(tx, holder.identity_no)
+    return Answer({"messages": shown, "failed": failed, "unread": unread})
+
+
+def _peek(context: Context, tx: Tx, holder: Holder, request: ReadRequest) -> Answer:
+    """Reading while nothing can be written: what was shown stays unread."""
+    shown, failed, _ = _shown(context, tx, holder, request)
+    unread = identities.unread(tx, holder.identity_no)
+    warning = "the disk is full: what was read could not be marked read"
+    return Answer({"messages": shown, "failed": failed, "unread": unread, "warnings": [warning]})
+
+
+def _shown(
+    context: Context, tx: Tx, holder: Holder, request: ReadRequest
+) -> tuple[list[Result], list[dict[str, str]], list[Head]]:
+    """The messages that one answer has room for, the ids that failed, and what was shown."""
     heads, failed = _find_all(tx, holder, request.ids)
     left = limits.ANSWER_MAX_BYTES - _ANSWER_SLACK_BYTES
     shown: list[Result] = []
@@ -166,14 +184,7 @@ def _read(context: Context, tx: Tx, holder: Holder, request: ReadRequest) -> Ans
         shown.append({**entry, **_body_fields(body, request.offset, piece)})
         if piece or not body:
             seen.append(head)
-    mailboxes.mark_read(context, tx, holder, seen)
-    return Answer(
-        {
-            "messages": shown,
-            "failed": failed,
-            "unread": identities.unread(tx, holder.identity_no),
-        }
-    )
+    return shown, failed, seen
 
 
 def _opened(context: Context, tx: Tx, head: Head) -> tuple[Result, bytes]:
@@ -372,7 +383,14 @@ METHODS: Final = (
     lease_method(
         "mail.inbox", "Mail that is not acked, oldest first.", _read_inbox, _inbox, writes=False
     ),
-    lease_method("mail.read", "Read messages and mark them read.", _read_read, _read, writes=True),
+    lease_method(
+        "mail.read",
+        "Read messages and mark them read.",
+        _read_read,
+        _read,
+        writes=True,
+        when_full=_peek,
+    ),
     lease_method("mail.ack", "Clear messages, saying what was done.", _read_ack, _ack, writes=True),
     lease_method(
         "mail.sent", "What became of the mail sent, newest first.", _read_sent, _sent, writes=False

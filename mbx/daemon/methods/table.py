@@ -19,6 +19,7 @@ class Method(Generic[P, R]):
 
     `writes` methods run in the group commit and take an idempotency `key`; the others run over a
     snapshot and cannot change anything. `across_versions` methods answer callers of any protocol.
+    `when_full` is what a writing method does over a snapshot instead while the disk is full.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Method(Generic[P, R]):
     read: Callable[[Params], R]
     act: Callable[[Context, Tx, P, R], Answer]
     across_versions: bool = False
+    when_full: Callable[[Context, Tx, P, R], Answer] | None = None
 
 
 def open_method(
@@ -59,6 +61,7 @@ def lease_method(
     act: Callable[[Context, Tx, Holder, R], Answer],
     *,
     writes: bool,
+    when_full: Callable[[Context, Tx, Holder, R], Answer] | None = None,
 ) -> Method[Holder, R]:
     """A mailbox method: refused without a lease."""
-    return Method(name, Access.LEASE, writes, summary, read, act)
+    return Method(name, Access.LEASE, writes, summary, read, act, when_full=when_full)
