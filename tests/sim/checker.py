@@ -120,11 +120,13 @@ def missing(accepted: Iterable[tuple[Call, Return]], image: Image) -> list[str]:
     for call, answer in accepted:
         result, who = answer.result, f"attempt {call.attempt} ({call.method})"
         if call.method in SENDS:
-            message = by_id.get(result["id"])
+            message = by_id.get(result.get("id", ""))
             reached = (
-                [identity_of[copy.recipient_no] for copy in copies[message.no]] if message else []
+                [identity_of.get(copy.recipient_no, "") for copy in copies[message.no]]
+                if message
+                else []
             )
-            promised = [recipient["identity"] for recipient in result["recipients"]]
+            promised = [recipient["identity"] for recipient in result.get("recipients", ())]
             if sorted(reached) != sorted(promised):
                 found.append(f"{who}: accepted for {promised}, delivered to {reached}")
         elif call.method in {"mail.ack", "mail.read"}:
@@ -133,12 +135,12 @@ def missing(accepted: Iterable[tuple[Call, Return]], image: Image) -> list[str]:
                 if not _has_stage(by_id.get(message_id), copies, stage):
                     found.append(f"{who}: {message_id} did not stay at stage {stage}")
         elif call.method in {"identity.register", "identity.claim"}:
-            if (result["agent"], result["epoch"]) not in granted:
-                found.append(f"{who}: epoch {result['epoch']} of {result['agent']} is not there")
+            if (result.get("agent"), result.get("epoch")) not in granted:
+                found.append(f"{who}: the grant that it was told of is not there: {result}")
         elif call.method == "identity.release" and (
-            (result["released"], result["epoch"]) not in released
+            (result.get("released"), result.get("epoch")) not in released
         ):
-            found.append(f"{who}: the release of {result['released']} is not there")
+            found.append(f"{who}: the release that it was told of is not there: {result}")
     return found
 
 
@@ -146,7 +148,8 @@ def _cleared(result: Any) -> list[str]:
     """The messages that the answer to an ack or a read names."""
     if "acked" in result:
         return list(result["acked"])
-    return [entry["id"] for entry in result["messages"] if entry["body"] or not entry["bytes"]]
+    shown = result.get("messages", ())
+    return [one["id"] for one in shown if one.get("body") or not one.get("bytes")]
 
 
 def _has_stage(message: Message | None, copies: dict[int, list[Delivery]], stage: int) -> bool:
@@ -198,8 +201,8 @@ def _keys_for_two(case: Case) -> list[str]:
         tenure = holder_at(case, call, answer)
         if call.key is None or call.method not in SENDS or tenure is None:
             continue
-        earlier = first.setdefault((tenure.identity, call.key), (call, answer.result["id"]))
-        if (earlier[0].params, earlier[1]) != (call.params, answer.result["id"]):
+        earlier = first.setdefault((tenure.identity, call.key), (call, answer.result.get("id")))
+        if (earlier[0].params, earlier[1]) != (call.params, answer.result.get("id")):
             found.append(f"key {call.key} served attempts {earlier[0].attempt}, {call.attempt}")
     return found
 
@@ -258,7 +261,7 @@ def _invented_message(case: Case, message: Message) -> list[str]:
         found.append(f"{who}: nobody sent this")
     addressed = [party["identity"] for party in content["to"]]
     for copy in deliveries_of(case.final)[message.no]:
-        if case.identity_of[copy.recipient_no] not in addressed:
+        if case.identity_of.get(copy.recipient_no, "") not in addressed:
             found.append(f"{who}: delivered to somebody it does not name")
     return found
 
@@ -285,7 +288,7 @@ def _untrue_facts(case: Case, facts: Iterable[Any]) -> list[str]:
         stages = [
             copy.stage
             for copy in (copies[message.no] if message else [])
-            if case.identity_of[copy.recipient_no] == fact["recipient"]
+            if case.identity_of.get(copy.recipient_no, "") == fact["recipient"]
         ]
         if not stages or stages[0] < fact["stage"]:
             found.append(f"a receipt claims stage {fact['stage']} of {fact['message']}: {stages}")
@@ -296,7 +299,7 @@ def unknown_is_all_or_nothing(case: Case) -> list[str]:
     """I4: a message is there for all it names, or it is not; a refused one never is."""
     copies, found = deliveries_of(case.final), []
     for message in case.final.messages:
-        reached = sorted(case.identity_of[copy.recipient_no] for copy in copies[message.no])
+        reached = sorted(case.identity_of.get(copy.recipient_no, "") for copy in copies[message.no])
         named = sorted(party["identity"] for party in message.content["to"])
         if reached != named:
             found.append(f"message {message.no} names {named} and lies with {reached}")
@@ -328,7 +331,7 @@ def _lists_out_of_order(case: Case) -> list[str]:
     for call, answer in case.accepted:
         if call.method not in {"mail.inbox", "mail.sent"}:
             continue
-        ids = [entry["id"] for entry in answer.result["messages"]]
+        ids = [entry["id"] for entry in answer.result.get("messages", ())]
         places = [case.by_id[one].no if one in case.by_id else -1 for one in ids]
         if places != sorted(places, reverse=call.method == "mail.sent"):
             found.append(f"attempt {call.attempt}: {call.method} lists {places}")
@@ -360,16 +363,19 @@ def epochs_grow(case: Case) -> list[str]:
     answered: dict[tuple[str, int], str] = {}
     for call, answer in case.accepted:
         if call.method in {"identity.claim", "identity.register"}:
-            grant = (answer.result["agent"], answer.result["epoch"])
+            grant = (answer.result.get("agent", ""), answer.result.get("epoch", 0))
             if answered.setdefault(grant, call.session) != call.session:
                 found.append(f"{grant} was answered to {call.session} and {answered[grant]}")
     return found
 
 
 def holder_at(case: Case, call: Call, answer: Return) -> Tenure | None:
-    """The grant under which an accepted call was carried out; None: its session had none then."""
+    """The grant under which an accepted call was carried out; None: its session had none then.
+
+    The newest one of that name: after a reboot another process may have number and start of an old.
+    """
     changed = case.commit_of.get(call.attempt)
-    for tenure in case.timeline.tenures:
+    for tenure in reversed(case.timeline.tenures):
         if tenure.session == call.session and (
             tenure.covers_change(changed)
             if changed is not None
@@ -511,7 +517,7 @@ def crash_leaves_a_prefix(case: Case) -> list[str]:
             told = [*missing(answered, event.image), *_not_a_prefix(event.image, case.final)]
             told += _wrong_sequence(before, [answer for _, answer in answered], event.image)
             epoch_of = {lease.identity_no: lease.epoch for lease in event.image.leases}
-            epochs = {one: epoch_of[no] for no, one in event.image.identities}
+            epochs = {one: epoch_of.get(no, 0) for no, one in event.image.identities}
             told += [f"file {f}: never granted" for f in event.files if f[1] > epochs.get(f[0], 0)]
             found += [f"after {event.point} at event {at}: {what}" for what in told]
     return found

@@ -1,0 +1,39 @@
+"""What the simulation met is told at the end of the session, so that it can be published."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.sim.totals import Totals
+
+_TOTALS = pytest.StashKey[Totals]()
+_FOUND = pytest.StashKey[dict[str, int]]()
+
+
+@pytest.fixture
+def publish(pytestconfig: pytest.Config) -> Callable[[Totals], None]:
+    """Have these counts printed at the end."""
+    return lambda totals: pytestconfig.stash.__setitem__(_TOTALS, totals)
+
+
+@pytest.fixture
+def publish_defect(pytestconfig: pytest.Config) -> Callable[[str, int], None]:
+    """Have it printed after how many seeds a planted defect was found."""
+    found = pytestconfig.stash.setdefault(_FOUND, {})
+    return found.__setitem__
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """The totals of the seeds, and the planted defects with the seeds that each took."""
+    totals = config.stash.get(_TOTALS, None)
+    if totals is not None:
+        terminalreporter.section("simulation")
+        for line in totals.lines():
+            terminalreporter.line(line)
+    found = config.stash.get(_FOUND, {})
+    if found:
+        terminalreporter.section("planted defects: seeds until found")
+        for name, seeds in sorted(found.items()):
+            terminalreporter.line(f"{name:68}{seeds:>4}")

@@ -1,0 +1,83 @@
+"""What a run met, counted: a run that met too little has tested nothing and fails."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tests.sim.disk import FAULTS, POINTS
+
+MINIMUM_PER_SEED: Final[Mapping[str, float]] = {
+    "calls": 40,
+    "answers ok": 15,
+    "answers refused": 5,
+    "answers unknown": 3,
+    "crashes": 1,
+    "repeats": 1,
+    "repeats answered as before": 0.2,
+    "late requests": 1,
+    "answers lost on the way": 0.5,
+    "messages": 5,
+    "grants": 3,
+    "groups of several": 2,
+    "deaths": 0.7,
+    "faults": 0.4,
+}
+"""How often each must be met at least, on the average of a seed."""
+
+MINIMUM: Final[Mapping[str, int]] = {
+    **{f"crash {point}": 5 for point in POINTS},
+    **{f"fault {fault}": 5 for fault in FAULTS},
+    "restarts in order": 10,
+    "reboots": 10,
+    "clock steps": 10,
+    "pauses": 10,
+    "pids used again": 10,
+    "calls by token": 5,
+    "displaced while alive": 3,
+    "refused idempotency-conflict": 10,
+    "refused unknown-recipient": 10,
+    "refused lease-lost": 5,
+    "refused lease-foreign": 3,
+    "refused in-use": 10,
+    "refused no-lease": 10,
+    "refused conflict": 10,
+    "refused name-taken": 10,
+    "refused not-found": 10,
+    "refused disk-full": 5,
+}
+"""How often each must be met at least in the whole of the CI run."""
+
+
+class Totals:
+    """Counts by name."""
+
+    def __init__(self) -> None:
+        self.seeds = 0
+        self.counts: Counter[str] = Counter()
+
+    def count(self, name: str, by: int = 1) -> None:
+        """It happened."""
+        self.counts[name] += by
+
+    def add(self, other: "Totals") -> None:
+        """Put another run's counts to these."""
+        self.seeds += other.seeds
+        self.counts.update(other.counts)
+
+    def shortfalls(self) -> list[str]:
+        """What was met too seldom for the run to prove anything."""
+        wanted: dict[str, float] = {
+            name: least * self.seeds for name, least in MINIMUM_PER_SEED.items()
+        }
+        wanted.update(MINIMUM)
+        return [
+            f"{name}: {self.counts[name]}, at least {least:g} are needed"
+            for name, least in wanted.items()
+            if self.counts[name] < least
+        ]
+
+    def lines(self) -> Iterable[str]:
+        """For people."""
+        yield f"{'seeds':32}{self.seeds:>9,}"
+        for name, count in sorted(self.counts.items()):
+            yield f"{name:32}{count:>9,}"
