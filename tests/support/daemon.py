@@ -81,7 +81,11 @@ class Line:
         """A connection of this process."""
         connected = socket.socket(socket.AF_UNIX)
         connected.settimeout(TIMEOUT_S)
-        connected.connect(path)
+        try:
+            connected.connect(path)
+        except OSError:
+            connected.close()
+            raise
         return cls(connected)
 
     def write(self, data: bytes) -> None:
