@@ -7,7 +7,7 @@ import pytest
 from tests.sim.checker import INVARIANTS, violations
 from tests.sim.defects import DEFECTS, UNREPEATABLE, Defect, Plant
 from tests.sim.scene import play
-from tests.sim.test_simulation import SEEDS
+from tests.sim.totals import SEEDS
 
 
 @pytest.mark.long

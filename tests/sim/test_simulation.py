@@ -1,6 +1,7 @@
 """The seeds of CI: no invariant is broken, enough is met, and a seed is always the same run."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from mbx.store.database import StoreFailure
-from tests.sim.checker import violations
+from tests.sim.checker import INVARIANTS, violations
 from tests.sim.disk import FAULTS, POINTS, Crash, Plan
 from tests.sim.history import lines
 from tests.sim.scene import Scene, play
-from tests.sim.totals import Totals
+from tests.sim.totals import SEEDS, Totals
 from tests.support.rules import ROOT
-
-SEEDS = 300
 
 
 @pytest.mark.long
@@ -104,3 +103,9 @@ def test_a_planned_fault_strikes_as_the_real_one_would(fault: str) -> None:
         scene.office.write_group(8, plan)
     assert plan.done
     assert not scene.connection.in_transaction
+
+
+def test_the_documentation_names_every_invariant_and_no_other() -> None:
+    page = (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (I\d+) \|", page, re.MULTILINE)
+    assert rows == [*INVARIANTS, "I22"]
