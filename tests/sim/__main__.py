@@ -1,8 +1,8 @@
 """The long run: ``python -m tests.sim --seeds 10000 --steps 100``.
 
 Plays seed after seed, prints each violation with its seed and the file that holds its history, and
-the totals at the end. Exit status 1 when there was a violation, or when a run of as many seeds as CI
-plays met too little.
+the totals at the end. Exit status 1 when there was a violation, or when a run of as many seeds as
+CI plays met too little.
 """
 
 import argparse
