@@ -152,6 +152,11 @@ class Holders:
             if held.name == name:
                 self._look_at(held)
 
+    def look_around(self) -> None:
+        """Look at every holder: from time to time, so that only real silence adds up."""
+        for held in self._by_identity.values():
+            self._look_at(held)
+
     def _hold(self, held: _Held) -> None:
         self._sessions[held.process, held.conversation] = held
         newest = self._by_identity.get(held.identity_no)

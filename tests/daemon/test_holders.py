@@ -174,6 +174,21 @@ async def test_a_watched_holder_that_cannot_be_read_for_a_moment_is_live_however
         assert (seen.evidence, seen.silent_ms) == ("live", 0)
 
 
+async def test_a_holder_seen_alive_from_time_to_time_is_not_silent(desk: Desk) -> None:
+    """Also where no descriptor can be had: what counts is the time since it was last seen."""
+    with sleeper() as child:
+        process = process_of(child.pid)
+        desk.holders.granted(grant(process))
+        desk.watch.unwatch(process)
+        desk.world.pass_ms(LEASE_TIMEOUT_MS)
+        desk.holders.look_around()
+        desk.unreadable = True
+        desk.holders.look_at("alice")
+        seen = desk.holders.observe(row())
+        assert seen is not None
+        assert (seen.evidence, seen.silent_ms) == ("unknown", 0)
+
+
 async def test_only_a_holder_that_no_descriptor_watches_is_unknown_and_its_silence_counts(
     desk: Desk,
 ) -> None:

@@ -7,6 +7,7 @@ CI plays met too little.
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.sim.checker import violations
@@ -16,6 +17,7 @@ from tests.sim.scene import STEPS, Play, play
 from tests.sim.totals import SEEDS, Totals
 
 _TOLD_EVERY = 500
+_KEPT = Path(tempfile.gettempdir()) / "mbx-sim-failures"
 
 
 def _arguments() -> argparse.Namespace:
@@ -23,7 +25,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1_000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--steps", type=int, default=STEPS, help="of each seed")
-    parser.add_argument("--keep", type=Path, default=Path("sim-failures"), help="for histories")
+    parser.add_argument("--keep", type=Path, default=_KEPT, help="folder for histories of failures")
     parser.add_argument("--traces", action="store_true", help="print the trace hash of each seed")
     parser.add_argument("--points", action="store_true", help="list crash points and faults")
     return parser.parse_args()

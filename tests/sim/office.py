@@ -138,6 +138,7 @@ class Office:
 
     def housekeeping(self) -> None:
         """Queue a round of the timers."""
+        self.holders.look_around()
         now, seen = moment(self.world), self.holders.take_last_seen()
 
         def unit(tx: Tx) -> Answer:

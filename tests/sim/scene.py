@@ -387,6 +387,8 @@ class Scene:
 
     def _let_time_pass(self) -> None:
         self.world.pass_ms(LEASE_TIMEOUT_MS + self.chance.randint(0, 60_000))
+        self.office.watch.report()  # as it does every second, and the timers every minute
+        self.office.holders.look_around()
         for session in self.sessions:
             living = self.table.living.get(session.process.pid)
             if living is not None and living.hidden:

@@ -27,8 +27,8 @@ _Missing = tuple[str, str, str, int, str]
 class Timers:
     """Polls processes that no descriptor watches, and keeps house once a minute.
 
-    Housekeeping saves last-seen times, signs leases again that are half over, and writes missing
-    credentials.
+    Housekeeping looks at the holders, saves last-seen times, signs leases again that are half over,
+    and writes missing credentials.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Timers:
 
     async def housekeeping(self) -> None:
         """One round."""
+        self._holders.look_around()
         now = moment(self._dispatcher.world)
         seen = self._holders.take_last_seen()
         outcome = await self._committer.written(lambda tx: self._round(tx, now, seen))
