@@ -176,6 +176,10 @@ class Client:
             version_free = method in VERSION_FREE and refused_while_writing is None
             _check_hello(hello, tolerate_version=version_free)
             return _result(_answer(connection, _CALL_ID, deadline))
+        except MbxError as error:
+            if error.facts.get("stopping"):  # it took nothing up: its successor will
+                raise ConnectionLost("the daemon is stopping", written=False) from None
+            raise
         except ConnectionLost as lost:
             raise (refused_while_writing or lost) from None
 

@@ -21,6 +21,7 @@ MARKS_MAX: Final = 4
 """Combining marks in a row that are shown as such (R49); honest writing rarely needs more."""
 
 TAB_COLUMNS: Final = 8
+"""Where a tab stops, as on every terminal."""
 
 _REFUSED_IN_TEXT: Final = re.compile(r"[\0\ud800-\udfff]")
 _REFUSED_IN_LINE: Final = re.compile(r"[\0\n\r\v\f\x1c-\x1e\x85\u2028\u2029\ud800-\udfff]")

@@ -36,6 +36,7 @@ _DRAIN_S: Final = STOP_DEADLINE_MS / 1000 - 1.5
 """What accepted work may take at a stop; the rest of the five seconds is for closing the store."""
 
 Announce = Callable[[], None]
+"""Called once, when callers are served."""
 
 
 async def run(paths: Paths, world: World, journal: Journal, announce: Announce) -> None:
@@ -151,7 +152,9 @@ class Daemon:
 
     def _accept(self, caller: Caller, method: object, params: object) -> Work:
         if self._stop.is_set():
-            raise MbxError("daemon-unreachable", "the daemon is stopping", "repeat the command")
+            raise MbxError(
+                "daemon-unreachable", "the daemon is stopping", "repeat the command", stopping=True
+            )
         if method == "identity.claim" and isinstance(params, dict):
             self._holders.look_at(params.get("name"))
         return self._dispatcher.work(caller, method, params)

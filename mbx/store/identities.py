@@ -14,7 +14,7 @@ _BY_NAME: Final = _COLUMNS + " WHERE name = ?"
 _BY_NO: Final = _COLUMNS + " WHERE no = ?"
 _BY_ID: Final = _COLUMNS + " WHERE identity = ?"
 _BY_SKELETON: Final = _COLUMNS + " WHERE skeleton = ?"
-_ALL: Final = _COLUMNS + " ORDER BY name"
+_AFTER: Final = _COLUMNS + " WHERE name > ? ORDER BY name"
 
 
 class IdentityRow(NamedTuple):
@@ -73,9 +73,9 @@ def look_alike(tx: Tx, name: str) -> IdentityRow | None:
     return _row(tx.one(_BY_SKELETON, (skeleton(name),)))
 
 
-def everyone(tx: Tx) -> list[IdentityRow]:
-    """All identities by name."""
-    return [IdentityRow(*row) for row in tx.all(_ALL)]
+def everyone(tx: Tx, after: str = "") -> list[IdentityRow]:
+    """All identities by name, those after the name `after`."""
+    return [IdentityRow(*row) for row in tx.all(_AFTER, (after,))]
 
 
 def names(tx: Tx) -> list[str]:

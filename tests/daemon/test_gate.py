@@ -1,9 +1,11 @@
 """Who is admitted, under which lease, and what the others are told."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
+from mbx.core.limits import ANSWER_MAX_BYTES
 from mbx.daemon.effects import Granted
 from mbx.daemon.gate import Holder, Open, Session
 from mbx.store import bindings
@@ -169,3 +171,26 @@ def test_nobody_but_the_gate_makes_an_admitted_caller(desk: OfficeDesk) -> None:
         Session(object(), shell(100), process, None)
     with pytest.raises(TypeError, match="only the gate"):
         Holder(object(), found)  # type: ignore[arg-type]
+
+
+def test_a_list_of_identities_stops_before_its_budget_and_says_where_to_go_on(
+    desk: OfficeDesk,
+) -> None:
+    described = "\x01" * 200
+    for number in range(800):
+        caller = shell(1_000 + number)
+        name = f"agent-{number:03}x"
+        desk.call(caller, "identity.register", name=name, role="dev", description=described)
+    pages: list[list[str]] = []
+    after = None
+    while True:
+        page = desk.call(nobody(), "identity.list", after=after)
+        assert len(json.dumps(page, ensure_ascii=False)) <= ANSWER_MAX_BYTES
+        pages.append([entry["name"] for entry in page["identities"]])
+        after = page["next_after"]
+        if after is None:
+            break
+    assert len(pages) > 1
+    assert [name for names in pages for name in names] == sorted(
+        f"agent-{number:03}x" for number in range(800)
+    )

@@ -24,6 +24,11 @@ def list_(session: Session, project: str | None, everything: bool) -> None:
     """List the identities of this host with their state, holder and unread mail."""
     where = project_at(project) if project is not None else None
     answer = session.ask("identity.list", project=where, all=everything or None)
+    while answer["next_after"] is not None:  # more than one answer may carry
+        more = session.ask(
+            "identity.list", project=where, all=everything or None, after=answer["next_after"]
+        )
+        answer = {**more, "identities": answer["identities"] + more["identities"]}
     if session.output.as_json:
         session.output.document(answer)
         return

@@ -9,6 +9,7 @@ from mbx.core.keys import crockford
 from mbx.core.lease import Claimable, LeaseState, claimable
 from mbx.core.text import check_line
 from mbx.daemon import granting
+from mbx.daemon.budget import Budget
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.gate import Open, Session, holder_of
 from mbx.daemon.methods.table import open_method, session_method
@@ -28,26 +29,34 @@ _LIST: Final = "mbx identity list"
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """Which identities: of one project, or all; retired ones too."""
+    """Which identities: of one project, or all; retired ones too; those after a name."""
 
     project: str | None
     retired_too: bool
+    after: str
 
 
 def _read_list(params: Params) -> ListRequest:
-    return ListRequest(params.optional_string("project"), params.boolean("all"))
+    return ListRequest(
+        params.optional_string("project"),
+        params.boolean("all"),
+        params.optional_string("after") or "",
+    )
 
 
 def _list(context: Context, tx: Tx, caller: Open, request: ListRequest) -> Answer:
     own = caller.binding.identity_no if caller.binding else None
     by_no = {row.identity_no: row for row in leases.everything(tx)}
-    entries = [
-        _entry(context, tx, identity, by_no[identity.no], own)
-        for identity in identities.everyone(tx)
-        if (identity.retired_ms is None or request.retired_too)
-        and request.project in (None, identity.project)
-    ]
-    return Answer({"identities": entries})
+    budget, entries = Budget(), list[Result]()
+    for identity in identities.everyone(tx, request.after):
+        hidden = identity.retired_ms is not None and not request.retired_too
+        if hidden or request.project not in (None, identity.project):
+            continue
+        entry = _entry(context, tx, identity, by_no[identity.no], own)
+        if not budget.take(entry):
+            return Answer({"identities": entries, "next_after": entries[-1]["name"]})
+        entries.append(entry)
+    return Answer({"identities": entries, "next_after": None})
 
 
 def _read_show(params: Params) -> str:

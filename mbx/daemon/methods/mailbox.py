@@ -3,7 +3,6 @@
 Listing never changes a state, reading marks *read*, only an ack clears.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +15,7 @@ from mbx.core.ids import IdPrefix, parse_prefix
 from mbx.core.lease import LeaseState
 from mbx.core.message import KINDS
 from mbx.daemon import mailboxes
+from mbx.daemon.budget import Budget, json_bytes
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.gate import Holder
 from mbx.daemon.mailboxes import AckWords
@@ -26,7 +26,9 @@ from mbx.store import identities, leases, messages
 from mbx.store.database import Tx
 from mbx.store.messages import Copy, Head, SentHead
 
-_ANSWER_SLACK_BYTES: Final = 16 * 1024
+_ENTRY_MIN_BYTES: Final = 1_024
+"""With less room than this no message is opened any more."""
+
 _ESCAPE_FACTOR: Final = 6
 """The most that JSON makes of one byte of text (``\\u0001``)."""
 _NEWEST: Final = 2**62
@@ -169,18 +171,19 @@ def _shown(
 ) -> tuple[list[Result], list[dict[str, str]], list[Head]]:
     """The messages that one answer has room for, the ids that failed, and what was shown."""
     heads, failed = _find_all(tx, holder, request.ids)
-    left = limits.ANSWER_MAX_BYTES - _ANSWER_SLACK_BYTES
+    budget = Budget()
     shown: list[Result] = []
     seen: list[Head] = []
     for head in heads:
-        entry, body = _opened(context, tx, head)
-        size_bytes = _json_bytes(entry)
-        if shown and size_bytes > left:
+        if budget.left_bytes < _ENTRY_MIN_BYTES:
             failed.append({"id": head.id, "code": "too-many"})
             continue
-        left -= size_bytes
-        piece = _cut(body, request.offset, request.max_bytes, left)
-        left -= _json_bytes(piece)
+        entry, body = _opened(context, tx, head)
+        if not budget.take(entry) and shown:
+            failed.append({"id": head.id, "code": "too-many"})
+            continue
+        piece = _cut(body, request.offset, request.max_bytes, budget.left_bytes)
+        budget.take(piece)
         shown.append({**entry, **_body_fields(body, request.offset, piece)})
         if piece or not body:
             seen.append(head)
@@ -216,7 +219,7 @@ def _cut(body: bytes, offset: int, max_bytes: int, budget_bytes: int) -> str:
         raise MbxError("usage", f"offset {offset} is not the start of a character of this body")
     whole = body[offset : offset + max_bytes]
     safe = len(whole) * _ESCAPE_FACTOR <= budget_bytes
-    if not safe and _json_bytes(_whole_characters(whole)) > budget_bytes:
+    if not safe and json_bytes(_whole_characters(whole)) > budget_bytes:
         whole = whole[: max(0, budget_bytes) // _ESCAPE_FACTOR]
     return _whole_characters(whole)
 
@@ -227,10 +230,6 @@ def _continues(byte: int) -> bool:
 
 def _whole_characters(piece: bytes) -> str:
     return piece.decode("utf-8", "ignore")
-
-
-def _json_bytes(value: object) -> int:
-    return len(json.dumps(value, ensure_ascii=False).encode())
 
 
 def _body_fields(body: bytes, offset: int, piece: str) -> Result:
@@ -334,12 +333,10 @@ def _sent(context: Context, tx: Tx, holder: Holder, request: SentRequest) -> Ans
 
 
 def _within_budget(context: Context, tx: Tx, heads: Sequence[SentHead]) -> list[Result]:
-    left = limits.ANSWER_MAX_BYTES - _ANSWER_SLACK_BYTES
-    entries: list[Result] = []
+    budget, entries = Budget(), list[Result]()
     for head in heads:
         entry = _sent_entry(context, tx, head)
-        left -= _json_bytes(entry)
-        if left < 0 and entries:
+        if not budget.take(entry) and entries:
             break
         entries.append(entry)
     return entries

@@ -14,6 +14,7 @@ from mbx.core.limits import GROUP_MAX_UNITS
 from mbx.store.database import Database, Outcome, StoreFailure, Unit
 
 Done = Callable[[Outcome[Any]], None]
+"""Told the outcome of a unit, from the loop."""
 
 
 class _Queue:
