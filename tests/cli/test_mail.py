@@ -37,7 +37,7 @@ def test_a_message_goes_from_command_to_disk_and_back(desk: Desk, body: Path) ->
     ana, ben = desk.shell("ana"), desk.shell("ben")
     message_id = send(ana, "ben", body)
 
-    listed = document(ben.run("mbx inbox --json"))["messages"][-1]
+    listed = document(ben.run("mbx inbox --limit 200 --json"))["messages"][-1]
     assert (listed["id"], listed["stage"]) == (message_id, "delivered")
 
     shown = ben.run(f"mbx read {message_id[:8]}")

@@ -67,7 +67,7 @@ def test_of_twenty_simultaneous_starters_one_wins_and_all_are_served(home: Path)
         for starter in starters:
             out, err = starter.communicate(timeout=TIMEOUT_S)
             assert (starter.returncode, err) == (0, b"")
-            assert json.loads(out) == {"identities": []}
+            assert json.loads(out) == {"identities": [], "next_after": None}
         told = subprocess.run(argv, env=environment, capture_output=True, check=True)
         pid = json.loads(told.stdout)["pid"]
         starts = [row for row in (home / "daemon.log").read_text().splitlines() if "ready" in row]

@@ -1,6 +1,7 @@
 """Units of work, savepoints, the group commit and its failures."""
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import stat
@@ -329,3 +330,35 @@ async def test_units_of_many_tasks_never_share_a_half_done_transaction(tmp_path:
         assert outcome == Committed((20,), 20), "a cancelled caller cancels no unit"
     finally:
         await database.close()
+
+
+def test_a_reader_in_a_group_that_runs_again_alone_takes_no_sequence(
+    connection: sqlite3.Connection,
+) -> None:
+    limit_pages(connection, 8)
+    looking: Callable[[Tx], Any] = lambda tx: tx.one("SELECT 7")  # noqa: E731
+    outcomes = run_group(connection, [note("a"), grow(50), looking])
+    assert outcomes[0] == Committed(1, 1)
+    assert outcomes[2] == Committed((7,), 1)
+
+
+def test_two_units_that_each_end_the_transaction_are_both_found_out(
+    connection: sqlite3.Connection,
+) -> None:
+    limit_pages(connection, 8)
+
+    def hiding(tx: Tx) -> None:
+        with contextlib.suppress(sqlite3.OperationalError):
+            grow(50)(tx)
+
+    outcomes = run_group(connection, [note("a"), hiding, hiding, note("d")])
+    assert [type(outcome) for outcome in outcomes] == [Committed, Refused, Refused, Committed]
+    assert notes(connection) == ["a", "d"]
+
+
+def test_a_store_that_cannot_be_opened_is_a_failure_of_the_place(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(b"")
+    path.with_name("store.db-wal").mkdir()
+    with pytest.raises(StoreFailure, match=r"store\.db"):
+        connect(str(path))

@@ -182,3 +182,21 @@ def test_a_store_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path.mkdir()
     with pytest.raises(StoreFailure, match=r"store\.db"):
         open_store(str(path))
+
+
+def test_a_store_of_today_is_opened_as_it_is(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    open_store(path).close()
+    open_store(path).close()
+    assert sorted(os.listdir(tmp_path)) == ["store.db"]
+
+
+def test_a_database_without_marks_that_has_tables_of_others_is_refused_untouched(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "store.db"
+    before = make_database(path, 0, 0)
+    with pytest.raises(MbxError) as caught:
+        open_store(str(path))
+    assert caught.value.code == "store-damaged"
+    assert path.read_bytes() == before
