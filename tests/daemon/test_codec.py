@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mbx.core import canonical
 from mbx.core.canonical import CanonicalError, parse_line
+from mbx.core.limits import REQUEST_LINE_MAX_BYTES
 from mbx.daemon import codec
 from tests.support.vectors import json_cases
 
@@ -126,3 +127,11 @@ def test_a_line_of_very_many_values_is_refused_before_it_is_read() -> None:
     assert codec.decode(many, MAX) is not None
     with pytest.raises(CanonicalError, match="more than 8,192 values"):
         codec.decode(b"[" + b",".join([b"1"] * 8_194) + b"]", MAX)
+
+
+@pytest.mark.parametrize("piece", [rb"\"", b'"a', b"\\", b'"" ', b'"",'])
+def test_a_line_of_two_megabytes_that_is_no_json_costs_one_pass(piece: bytes) -> None:
+    # Looking for the end of an endless string from each of its quotes would take a day.
+    line = b'"' + piece * ((REQUEST_LINE_MAX_BYTES - 1) // len(piece))
+    with pytest.raises(CanonicalError):
+        codec.decode(line, REQUEST_LINE_MAX_BYTES)
