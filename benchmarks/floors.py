@@ -4,8 +4,6 @@ One after another, as if nothing overlapped: the rows into SQLite at FULL (witho
 savepoints), a line there and back through bare asyncio, canonical JSON and an Ed25519 signature.
 """
 
-import base64
-import hashlib
 import json
 import os
 import sqlite3
@@ -16,7 +14,9 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from benchmarks.mail import RECIPIENTS, body
+from benchmarks.mail import BODY_BYTES, RECIPIENTS, body
+from mbx.core.keys import SigningKey
+from mbx.core.record import Sealed, seal
 from mbx.store.database import connect
 
 _ID: Final = "0123456789abcdefghjkmnpqrs"
@@ -24,13 +24,13 @@ _NOW_MS: Final = 1_760_000_000_000
 _MESSAGE: Final = (
     "INSERT INTO messages (id8, thread, reply_no, sender_no, accepted_ms, kind, needs_reply, plain,"
     " body_bytes, subject, digest, signature, payload)"
-    " VALUES (?, ?, NULL, 1, ?, 'message', 0, 1, ?, ?, ?, ?, ?)"
+    " VALUES (?, ?, NULL, ?, ?, 'message', 0, 1, ?, ?, ?, ?, ?)"
 )
 _DELIVERY: Final = (
     "INSERT INTO deliveries (recipient_no, message_no, stage, stage_ms) VALUES (?, ?, 2, ?)"
 )
 _UNREAD: Final = "UPDATE mailboxes SET unread = unread + 1 WHERE identity_no = ?"
-_ANSWER: Final = "INSERT INTO answers (scope, key, request, answer) VALUES ('i1', ?, ?, ?)"
+_ANSWER: Final = "INSERT INTO answers (scope, key, request, answer) VALUES (?, ?, ?, ?)"
 _SEQUENCE: Final = "UPDATE counters SET value = value + ? WHERE name = 'commit_seq'"
 
 
@@ -83,6 +83,19 @@ def signature_s(count: int) -> float:
     return (time.perf_counter() - begun) / count
 
 
+def add(
+    connection: sqlite3.Connection,
+    message: tuple[object, ...],
+    recipient: int,
+    answer: tuple[object, ...],
+) -> None:
+    """The rows of one send by bare sqlite3; the arguments are those that `rows` makes."""
+    no = connection.execute(_MESSAGE, message).lastrowid
+    connection.execute(_DELIVERY, (recipient, no, _NOW_MS))
+    connection.execute(_UNREAD, (recipient,))
+    connection.execute(_ANSWER, answer)
+
+
 class InsertFloor:
     """A store of the same schema and settings, written to by bare sqlite3."""
 
@@ -90,6 +103,7 @@ class InsertFloor:
         self._connection = connect(str(path))
         self._connection.executescript(schema())
         _add_people(self._connection)
+        self._signer = SigningKey.from_seed(bytes(range(32)))
         self._made = 0
 
     def close(self) -> None:
@@ -98,21 +112,24 @@ class InsertFloor:
 
     def insert_s(self, count: int, group: int) -> float:
         """Seconds for the rows of one message, over `count` in transactions of `group`."""
-        rows = [_rows(number) for number in range(self._made, self._made + count)]
+        numbers = range(self._made, self._made + count)
+        ready = [self._row(number) for number in numbers]
         self._made += count
         run = self._connection.execute
         begun = time.perf_counter()
         for first in range(0, count, group):
-            together = rows[first : first + group]
+            together = ready[first : first + group]
             run("BEGIN IMMEDIATE")
             for message, recipient, answer in together:
-                no = run(_MESSAGE, message).lastrowid
-                run(_DELIVERY, (recipient, no, _NOW_MS))
-                run(_UNREAD, (recipient,))
-                run(_ANSWER, answer)
+                add(self._connection, message, recipient, answer)
             run(_SEQUENCE, (len(together),))
             run("COMMIT")
         return (time.perf_counter() - begun) / count
+
+    def _row(self, number: int) -> tuple[tuple[object, ...], int, tuple[object, ...]]:
+        text = canonical(payload(number, os.urandom(16).hex()))
+        message, answer = rows(number, 1, seal("message", text, self._signer))
+        return message, 2 + number % len(RECIPIENTS), answer
 
 
 def schema() -> str:
@@ -134,28 +151,25 @@ def _add_people(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO mailboxes (identity_no, unread) VALUES (?, 0)", (no,))
 
 
-def _rows(number: int) -> tuple[tuple[object, ...], int, tuple[object, ...]]:
-    """(message, recipient, answer) as the store keeps them."""
-    text = canonical(payload(number, os.urandom(16).hex()))
-    digest = hashlib.sha256(text).digest()
-    id8 = int.from_bytes(digest[:8], "big", signed=True)
-    message_id = base64.b32encode(digest).decode()[:26].lower()
+def rows(number: int, sender: int, record: Sealed) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    """(message, answer) of one send as the store keeps them."""
     message = (
-        id8,
-        message_id,
+        int.from_bytes(record.digest[:8], "big", signed=True),
+        record.id,
+        sender,
         _NOW_MS,
-        700,
+        BODY_BYTES,
         f"Bench message {number}",
-        digest,
-        os.urandom(64),
-        text.decode(),
+        record.digest,
+        record.signature,
+        record.payload,
     )
-    answer = json.dumps({"id": message_id, "thread": message_id, "recipients": [REACH]})
+    answer = json.dumps({"id": record.id, "thread": record.id, "recipients": [_REACH]})
     key = f"0198f2c4-7b1e-floor-{number:012}"
-    return message, 2 + number % len(RECIPIENTS), (key, digest[:16], answer)
+    return message, (f"i{sender}", key, record.digest[:16], answer)
 
 
-REACH: Final = {
+_REACH: Final = {
     "address": "bench-ada@desktop",
     "identity": _ID,
     "state": "offline",

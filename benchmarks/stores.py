@@ -1,12 +1,11 @@
 """A store with very many messages, made once and kept: real rows, really signed, indexed.
 
-Sending 10^6 messages over the socket would take minutes longer and give the same rows. Every other
+Sending 10^6 messages over the socket would take longer and give the same rows. Every other
 message went to `READER`, who acked all but the newest `UNREAD`; the others wait unread with the
 recipients of the bench. Receipts of the acks are left out: nothing that is measured reads them.
 """
 
 import hashlib
-import json
 import os
 import shutil
 import sqlite3
@@ -15,21 +14,19 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import floors
-from benchmarks.mail import BODY_BYTES, RECIPIENTS, body
+from benchmarks.mail import RECIPIENTS, body
 from benchmarks.wire import Line
 from benchmarks.workshop import Daemon, Workshop, register, register_and_release
 from mbx.core.keys import SigningKey
 from mbx.core.record import seal
 from mbx.daemon import keystore
-from mbx.store import answers, messages, search
+from mbx.store import search
 from mbx.store.database import Tx, connect
-from mbx.store.messages import NewMessage
 
 READER: Final = "bench-reader"
 UNREAD: Final = 1_000
 _SENDER: Final = "bench-load"
 _ROWS_A_TRANSACTION: Final = 10_000
-_NOW_MS: Final = 1_760_000_000_000
 _NONCE: Final = "0" * 32
 _BODY: Final = "BODY"
 _SUBJECT: Final = "Bench message 1"
@@ -78,7 +75,7 @@ def _fill(
         connection.execute("BEGIN IMMEDIATE")
         for number in range(first, last):
             recipient = RECIPIENTS[number // 2 % len(RECIPIENTS)] if number % 2 else READER
-            _add(tx, signer, number, nos[_SENDER], nos[recipient])
+            _add(connection, signer, number, nos[_SENDER], nos[recipient])
         tx.run("UPDATE counters SET value = value + ? WHERE name = 'commit_seq'", (last - first,))
         _ack_below(tx, nos[READER], min(last, acked_below))
         while search.index_some(tx, _ROWS_A_TRANSACTION):
@@ -88,26 +85,19 @@ def _fill(
             say(f"{last:,} messages")
 
 
-def _add(tx: Tx, signer: SigningKey, number: int, sender_no: int, recipient_no: int) -> None:
+def _add(
+    connection: sqlite3.Connection,
+    signer: SigningKey,
+    number: int,
+    sender_no: int,
+    recipient_no: int,
+) -> None:
     subject, text = f"Bench message {number}", body(number)
     before, between, after = _TEMPLATE
     payload = f"{before}{text}{between}{os.urandom(16).hex()}{after}".replace(_SUBJECT, subject, 1)
     record = seal("message", payload.encode(), signer)
-    new = NewMessage(
-        record=record,
-        sender_no=sender_no,
-        accepted_ms=_NOW_MS,
-        kind="message",
-        needs_reply=False,
-        subject=subject,
-        body=text,
-        body_bytes=BODY_BYTES,
-        thread=record.id,
-        reply_no=None,
-    )
-    messages.add(tx, new, [recipient_no])
-    answer = json.dumps({"id": record.id, "thread": record.id, "recipients": [floors.REACH]})
-    answers.save(tx, f"i{sender_no}", f"0198f2c4-{number:012}", record.digest[:16], answer)
+    message, answer = floors.rows(number, sender_no, record)
+    floors.add(connection, message, recipient_no, answer)
 
 
 def _template() -> tuple[str, str, str]:
