@@ -17,7 +17,11 @@ class Credentials:
         make_folder(paths.sessions_dir())
 
     def write(self, cli: str, session_id: str, identity: str, epoch: int, token: str) -> None:
-        """Put the credential of a session in place. Not synced: a missing file is made again."""
+        """Put the credential of a session in place, its folder too where somebody removed it.
+
+        Not synced: a missing file is made again. Raises OSError.
+        """
+        os.makedirs(self._paths.sessions_dir(), mode=0o700, exist_ok=True)
         path = self._paths.session_file(cli, session_id)
         aside = f"{path}.new"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -69,3 +69,11 @@ def test_left_overs_of_a_killed_daemon_are_removed_and_others_files_are_not(path
     assert credentials.exists("claude", "s-1")
     assert not credentials.exists("claude", "s-2")
     assert {name for name in os.listdir(folder) if not name.endswith(".json")} == {"README"}
+
+
+def test_a_folder_that_was_removed_is_made_again(paths: Paths) -> None:
+    credentials = Credentials(paths)
+    os.rmdir(paths.sessions_dir())
+    credentials.write("claude", "s-1", "i" * 26, 1, "t")
+    assert credentials.exists("claude", "s-1")
+    assert os.stat(paths.sessions_dir()).st_mode & 0o777 == 0o700

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,7 @@ class House:
         make_folder(paths.run_dir())
         self.desk = desk
         self.credentials = Credentials(paths)
+        self.folder = Path(paths.sessions_dir())
         self.committer = Committer(database)
         self.watch = DeathWatch(asyncio.get_running_loop())
         self.holders = Holders(desk.world, self.watch, lambda no, why: None)
@@ -173,6 +175,17 @@ async def test_a_missing_credential_is_written_again_with_a_token_that_counts(ho
     before = house.desk.rows("SELECT count(*) FROM tokens")
     await house.timers.housekeeping()
     assert house.desk.rows("SELECT count(*) FROM tokens") == before
+
+
+async def test_a_credential_that_cannot_be_written_ends_nothing_and_is_tried_again(
+    house: House,
+) -> None:
+    os.rmdir(house.folder)
+    house.folder.write_bytes(b"in the way")
+    await house.timers.housekeeping()
+    house.folder.unlink()
+    await house.timers.housekeeping()
+    assert house.credentials.exists("shell", "100-1000")
 
 
 async def test_a_send_in_the_second_half_renews_the_lease_it_names(house: House) -> None:

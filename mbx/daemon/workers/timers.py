@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from contextlib import suppress
 from typing import Final
 
 from mbx.core.limits import LEASE_RENEW_MS
@@ -63,7 +64,8 @@ class Timers:
         outcome = await self._committer.written(lambda tx: self._round(tx, now, seen))
         if isinstance(outcome, Committed):
             for cli, session_id, identity, epoch, token in outcome.value:
-                self._credentials.write(cli, session_id, identity, epoch, token)
+                with suppress(OSError):  # the lease stands without it; the next round tries again
+                    self._credentials.write(cli, session_id, identity, epoch, token)
 
     def _round(self, tx: Tx, now: Moment, seen: dict[int, int]) -> list[_Missing]:
         for identity_no, seen_ms in seen.items():
