@@ -53,22 +53,27 @@ class Journal:
         os.close(self._descriptor)
 
     def _put(self, line: bytes) -> None:
-        if self._size_bytes + len(line) > LOG_FILE_MAX_BYTES:
-            self._rotate()
         try:
+            if self._size_bytes + len(line) > LOG_FILE_MAX_BYTES:
+                self._rotate()
             os.write(self._descriptor, line)
         except OSError:
             return  # a full disk must not stop the mail that can still be read
         self._size_bytes += len(line)
 
     def _rotate(self) -> None:
-        os.close(self._descriptor)
+        """Begin a new file. Raises OSError; the next line tries again.
+
+        The old descriptor is given back last: its number must never be used, nor closed, once it
+        may be that of a connection or of the store.
+        """
         for number in range(LOG_FILES_KEPT, 0, -1):
             older = self._path if number == 1 else f"{self._path}.{number - 1}"
             if os.path.lexists(older):
                 os.rename(older, f"{self._path}.{number}")
-        self._descriptor = self._open()
+        full, self._descriptor = self._descriptor, self._open()
         self._size_bytes = 0
+        os.close(full)
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,5 +1,6 @@
 """The log is bounded, folds repeats, and is private."""
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -62,6 +63,28 @@ def test_the_files_never_grow_beyond_their_bound(tmp_path: Path) -> None:
     kept = {f"daemon.log.{number}" for number in range(1, LOG_FILES_KEPT + 1)}
     assert set(sizes) == {"daemon.log", *kept}
     assert max(sizes.values()) <= LOG_FILE_MAX_BYTES
+
+
+def test_a_log_that_cannot_begin_anew_uses_no_descriptor_of_others(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path / "daemon.log"), HandWorld().now_ms)
+    (tmp_path / "daemon.log.1").touch()
+    in_the_way = tmp_path / f"daemon.log.{LOG_FILES_KEPT}"
+    in_the_way.mkdir()
+    letters = itertools.count()
+
+    def fill() -> None:
+        for _ in range(LOG_FILE_MAX_BYTES // 2_000 + 1):
+            journal.write(f"event {next(letters)}", why="x" * 2_000)
+
+    fill()
+    other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+    fill()
+    assert os.fstat(other).st_size == 0
+    os.close(other)
+    in_the_way.rmdir()
+    journal.write("room again")
+    journal.close()
+    assert entries(tmp_path / "daemon.log")[-1]["event"] == "room again"
 
 
 def test_an_old_log_is_continued(tmp_path: Path) -> None:
