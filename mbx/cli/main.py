@@ -159,6 +159,11 @@ def run(raw_arguments: Sequence[str]) -> int:
     except OutputFailed as error:
         output.note(f"error: cannot write the output: {error}")
         return _end_quietly(1)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        output.note(f"error: cannot write the output: {error.strerror}")  # help, printed by click
+        return _end_quietly(1)
     return status
 
 

@@ -226,9 +226,10 @@ def test_closed_standard_streams_do_no_harm(home: Path, closed: str, arguments: 
     assert b"Traceback" not in done.stderr
 
 
-def test_a_full_disk_under_the_output_is_told(home: Path) -> None:
+@pytest.mark.parametrize("argument", ["version", "--version", "--help"])
+def test_a_full_disk_under_the_output_is_told(home: Path, argument: str) -> None:
     with open("/dev/full", "wb") as full:
-        done = run("version", home=home, stdout=full)
+        done = run(argument, home=home, stdout=full)
     assert done.returncode == 1
     assert done.stderr == b"error: cannot write the output: No space left on device\n"
 
