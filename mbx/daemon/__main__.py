@@ -60,7 +60,7 @@ def _serve(paths: Paths, foreground: bool) -> int:
     import uvloop
 
     from mbx.daemon import app
-    from mbx.daemon.journal import Journal
+    from mbx.daemon.journal import Journal, whence
     from mbx.daemon.world import SystemWorld
     from mbx.store.database import StoreFailure
 
@@ -80,6 +80,11 @@ def _serve(paths: Paths, foreground: bool) -> int:
         )
         _say({"error": refusal.as_object()})
         return _FAILED
+    except MbxError:
+        raise
+    except Exception as error:
+        journal.write("ended by a defect", whence=whence(error))
+        raise
     finally:
         journal.close()
     return 0

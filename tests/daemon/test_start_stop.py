@@ -200,6 +200,14 @@ def test_a_home_with_odd_characters_works(home: Path) -> None:
         assert json.loads(told.stdout)["home"] == str(odd)
 
 
+def test_a_home_whose_path_is_no_utf8_works_and_is_told_in_escapes(home: Path) -> None:
+    odd = home / os.fsdecode(b"caf\xe9")
+    odd.mkdir(mode=0o700)
+    with Daemon(odd) as daemon:
+        told = daemon.mbx("daemon", "status", "--json")
+        assert json.loads(told.stdout)["home"] == rf"{home}/caf\xe9"
+
+
 @pytest.mark.parametrize("mode", [0o701, 0o750, 0o777])
 @pytest.mark.parametrize("which", [".", "run"])
 def test_a_folder_open_to_others_is_refused_with_the_remedy(
@@ -525,3 +533,29 @@ def test_a_listener_left_by_nobody_is_replaced_without_a_gap(home: Path) -> None
         stale.listen()
         with Daemon(home) as daemon:
             assert daemon.status()["pid"] == daemon.pid
+
+
+_BROKEN = """
+import mbx.daemon.app
+from mbx.daemon.__main__ import main
+async def broken(*_):
+    raise ValueError("the body of a letter")
+mbx.daemon.app.run = broken
+main(())
+"""
+"""A daemon with a defect that nobody foresaw: replaced in the process that the test starts."""
+
+
+def test_a_defect_that_ends_the_daemon_is_in_the_log_by_kind_and_place(home: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-I", "-c", _BROKEN],
+        env=bare_environment(MBX_HOME=str(home)),
+        stderr=subprocess.DEVNULL,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ended.returncode != 0
+    last = json.loads((home / "daemon.log").read_text().splitlines()[-1])
+    assert last["event"] == "ended by a defect"
+    assert last["whence"].startswith("ValueError < ")
+    assert "letter" not in last["whence"]

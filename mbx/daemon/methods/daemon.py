@@ -1,5 +1,6 @@
 """`daemon.status` and `daemon.stop`: answered across versions."""
 
+import os
 from typing import Final
 
 from mbx.daemon.context import Answer, Context
@@ -24,14 +25,19 @@ def _status(context: Context, tx: Tx, caller: Open, with_hash: bool) -> Answer:
             "version": facts.version,
             "protocol": facts.protocol,
             "host": context.host.label,
-            "home": facts.home,
-            "socket": facts.socket,
+            "home": _in_utf8(facts.home),
+            "socket": _in_utf8(facts.socket),
             "uptime_s": context.uptime_ms // 1000,
             "commit_seq": tx.commit_seq,
             "index_pending": search.pending(tx),
             "state_hash": inspection.state_hash(tx) if with_hash else None,
         }
     )
+
+
+def _in_utf8(path: str) -> str:
+    """A path as an answer can hold it: bytes that are no UTF-8 come out as escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _read_nothing(params: Params) -> None:
