@@ -46,7 +46,7 @@ PRAGMAS: Final = (
 
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL})
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_FATAL: Final = _DAMAGED | {
+_FATAL: Final = {
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_NOMEM,
@@ -126,6 +126,13 @@ def refusal_of(error: Exception) -> Exception:
             "the disk is full, nothing was stored",
             "free some space and repeat; reading goes on meanwhile",
         )
+    if primary in _DAMAGED:
+        # To end here would end every daemon after it too, at the same row, and tell nobody why.
+        return MbxError(
+            "store-damaged",
+            f"what this request needs is damaged in the store ({error}); it was left as it is",
+            "mbx daemon stop, keep store.db and store.db-wal aside, then restore a backup",
+        )
     if primary in _FATAL or (isinstance(error, sqlite3.DatabaseError) and primary == 0):
         return StoreFailure(f"{type(error).__name__}: {error}")
     return error
@@ -156,10 +163,12 @@ def run_group(connection: sqlite3.Connection, units: Sequence[Unit[Any]]) -> lis
 def run_reads(connection: sqlite3.Connection, units: Sequence[Unit[Any]]) -> list[Outcome[Any]]:
     """Run read-only `units` over one snapshot; a unit that tries to write is refused."""
     connection.execute("PRAGMA query_only = ON")
-    connection.execute("BEGIN")
     try:
+        connection.execute("BEGIN")
         tx = Tx(connection, _commit_seq(connection))
         return [_read(tx, unit) for unit in units]
+    except sqlite3.Error as error:
+        return [Refused(refusal_of(error)) for _ in units]
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
@@ -183,8 +192,8 @@ def _run_together(
 ) -> tuple[list[Outcome[Any]] | None, tuple[int, Refused] | None]:
     """All outcomes; or None and the unit, if one is to blame, that ended the transaction."""
     outcomes: list[Outcome[Any]] = []
-    connection.execute("BEGIN IMMEDIATE")
     try:
+        connection.execute("BEGIN IMMEDIATE")
         first_seq = last_seq = _commit_seq(connection)
         for index, unit in enumerate(units):
             outcome = _unless_failed(_run_in_savepoint(connection, unit, last_seq))
@@ -233,9 +242,9 @@ def _unless_failed(outcome: X) -> X:
 
 
 def _run_alone(connection: sqlite3.Connection, unit: Unit[Any]) -> Outcome[Any]:
-    connection.execute("BEGIN IMMEDIATE")
     before = connection.total_changes
     try:
+        connection.execute("BEGIN IMMEDIATE")
         last_seq = _commit_seq(connection)
         value = unit(Tx(connection, last_seq + 1))
         if not connection.in_transaction:

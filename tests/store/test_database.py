@@ -26,6 +26,8 @@ from mbx.store.database import (
 )
 from mbx.store.migrate import open_store
 
+PAGE_BYTES = 4_096
+
 
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
@@ -222,12 +224,53 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_a_damaged_page_met_by_a_unit_stops_the_store(connection: sqlite3.Connection) -> None:
-    error = sqlite3.DatabaseError("database disk image is malformed")
-    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    with pytest.raises(StoreFailure):
-        run_group(connection, [note("a"), failing(error)])
-    assert notes(connection) == []
+def test_a_damaged_page_costs_the_units_that_meet_it_and_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    connection = open_store(str(path))
+    connection.execute("CREATE TABLE notes (no INTEGER PRIMARY KEY, text TEXT) STRICT")
+    run_group(connection, [note("x" * 100_000), note("short")])
+    connection.close()
+    with path.open("r+b") as file:  # in the midst of the long text's chain of pages
+        file.seek(-PAGE_BYTES * 10, os.SEEK_END)
+        file.write(b"\xff" * PAGE_BYTES)
+    connection = open_store(str(path))
+    whole: Callable[[Tx], Any] = lambda tx: tx.all("SELECT text FROM notes")  # noqa: E731
+    for outcomes in (
+        run_group(connection, [note("a"), whole, note("b")]),
+        run_reads(connection, [note("a"), whole, lambda tx: tx.commit_seq]),
+    ):
+        damaged = outcomes[1]
+        assert isinstance(damaged, Refused)
+        assert isinstance(damaged.error, MbxError)
+        assert damaged.error.code == "store-damaged"
+        assert isinstance(outcomes[2], Committed)
+    assert connection.execute("SELECT text FROM notes WHERE no > 1").fetchall() == [
+        ("short",),
+        ("a",),
+        ("b",),
+    ]
+    connection.close()
+
+
+@pytest.mark.parametrize("run", [run_group, run_reads])
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB])
+def test_a_store_that_begins_nothing_because_it_is_damaged_says_so_to_everybody(
+    run: Callable[..., Any], code: int, tmp_path: Path
+) -> None:
+    class Damaged(sqlite3.Connection):
+        def execute(self, sql: str, *rest: Any) -> sqlite3.Cursor:
+            if sql.startswith("BEGIN"):
+                error = sqlite3.DatabaseError("database disk image is malformed")
+                error.sqlite_errorcode = code
+                raise error
+            return super().execute(sql, *rest)
+
+    connection = sqlite3.connect(":memory:", isolation_level=None, factory=Damaged)
+    for outcome in run(connection, [note("a"), note("b")]):
+        assert isinstance(outcome, Refused)
+        assert isinstance(outcome.error, MbxError)
+        assert outcome.error.code == "store-damaged"
+    connection.close()
 
 
 def test_what_is_no_error_of_the_store_stays_what_it_is() -> None:
