@@ -34,6 +34,7 @@ FORBIDDEN_NAMES = re.compile(r"(^|_)(utils?|helpers?|managers?|misc|common)(_|$)
 # Modules that are tested under another name: module -> the test file that covers it. A test file
 # which imports the module, or stands at the mirrored path, needs no row.
 COVERED_BY: dict[str, str] = {
+    "mbx.daemon.addressing": "daemon/test_addressing.py",
     "mbx.daemon.app": "daemon/test_start_stop.py",
     "mbx.daemon.booting": "daemon/test_start_stop.py",
     "mbx.daemon.budget": "daemon/test_mail_methods.py",
@@ -41,7 +42,9 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.faces.local": "daemon/test_local_face.py",
     "mbx.daemon.granting": "daemon/test_identity_methods.py",
     "mbx.daemon.host": "daemon/test_start_stop.py",
+    "mbx.daemon.listing": "daemon/test_history.py",
     "mbx.daemon.mailboxes": "daemon/test_mail_methods.py",
+    "mbx.daemon.methods.agents": "daemon/test_agents.py",
     "mbx.daemon.methods.daemon": "daemon/test_start_stop.py",
     "mbx.daemon.methods.identity": "daemon/test_identity_methods.py",
     "mbx.daemon.methods.mail": "daemon/test_mail_methods.py",

@@ -21,6 +21,9 @@ RESERVED: Final = frozenset(
 )
 """Words that are no identity name and no host label, nor is anything that looks like one."""
 
+OWNER: Final = "owner"
+"""The human's mailbox; reserved, so no session holds it."""
+
 HOST_LABEL_FALLBACK: Final = "machine"
 """The host label where nothing usable is left of the hostname."""
 

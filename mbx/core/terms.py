@@ -6,6 +6,7 @@ they are indexed.
 """
 
 import re
+import unicodedata
 from typing import Final
 
 _RUN: Final = re.compile(
@@ -21,12 +22,30 @@ def is_plain(text: str) -> bool:
 
 
 def indexable(text: str) -> str:
-    """`text` with each run of CJK characters replaced by its bigrams (a single one stays)."""
+    """`text` with each run of CJK characters replaced by its pairs and its last character."""
     return text if is_plain(text) else _RUN.sub(_bigrams, text)
 
 
+def match_of(word: str) -> str | None:
+    """The full-text expression that finds `word` literally, or None if it has nothing to find.
+
+    One character of CJK is the beginning of some bigram or stands alone at the end of its run.
+    """
+    if not any(unicodedata.category(character)[0] in "LN" for character in word):
+        return None
+    quoted = '"' + _RUN.sub(_phrase, word).replace('"', '""').strip() + '"'
+    last = _RUN.search(word[-1:])
+    is_single = last is not None and _RUN.search(word[-2:-1]) is None
+    return quoted + "*" if is_single else quoted
+
+
 def _bigrams(match: re.Match[str]) -> str:
+    """The pairs of a run, and its last character, so that each character begins some token."""
     run = match.group()
-    if len(run) == 1:
-        return f" {run} "
-    return " " + " ".join(run[i : i + 2] for i in range(len(run) - 1)) + " "
+    return " " + " ".join(run[i : i + 2] for i in range(len(run))) + " "
+
+
+def _phrase(match: re.Match[str]) -> str:
+    run = match.group()
+    pairs = [run[i : i + 2] for i in range(len(run) - 1)]
+    return " " + " ".join(pairs or [run]) + " "

@@ -17,7 +17,7 @@ from mbx.daemon.booting import Boot
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.credentials import Credentials
 from mbx.daemon.dispatch import PROTOCOL, Dispatcher, Work
-from mbx.daemon.effects import Arrived, Effect, Ended, Granted, Revive, Seen, Stop
+from mbx.daemon.effects import Arrived, Effect, Ended, Granted, Renamed, Revive, Seen, Stop
 from mbx.daemon.faces.local import LocalFace, Office
 from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
@@ -195,6 +195,8 @@ class Daemon:
                 self._credentials.remove(effect.cli, effect.session_id, effect.epoch)
             case Revive():
                 self._inside(self._dispatcher.revival(effect))
+            case Renamed():
+                self._holders.renamed(effect)
             case Stop():
                 self._stop.set()
 

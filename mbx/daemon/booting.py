@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Evidence, Process, is_same_boot
 from mbx.core.keys import crockford, key_id
-from mbx.core.names import fold_host_label
+from mbx.core.names import OWNER, fold_host_label
 from mbx.daemon import granting, keystore
 from mbx.daemon.host import Host
 from mbx.daemon.processes import evidence
 from mbx.daemon.world import Moment, World, moment
 from mbx.paths import Paths
-from mbx.store import audit, hosts, identities, sessions
+from mbx.store import audit, hosts, identities, leases, sessions
 from mbx.store.database import Tx
 from mbx.store.hosts import HostRow
 from mbx.store.sessions import SessionRow
@@ -49,7 +49,23 @@ def boot(
         elif session.identity_no is not None:
             living.append((session, identities.by_no(tx, session.identity_no).name))
     sessions.forget_unused(tx)
+    owner_mailbox(tx, now)
     return Boot(host, living)
+
+
+def owner_mailbox(tx: Tx, now: Moment) -> None:
+    """The human's own mailbox: a reserved name, so that no session can ever hold it."""
+    if identities.by_name(tx, OWNER) is None:
+        owner = identities.create(
+            tx,
+            identity=crockford(now.draw("owner mailbox")),
+            name=OWNER,
+            role=OWNER,
+            description="",
+            project=None,
+            now_ms=now.now_ms,
+        )
+        leases.create(tx, owner.no, now.now_ms)
 
 
 def _why_dead(session: SessionRow, boot_id: str, look: Callable[[Process], Evidence]) -> str | None:

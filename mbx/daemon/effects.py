@@ -64,5 +64,13 @@ class Stop:
     """The daemon was asked to stop."""
 
 
-Effect = Granted | Ended | Revive | Arrived | Seen | Stop
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """An identity has another name."""
+
+    identity_no: int
+    name: str
+
+
+Effect = Renamed | Granted | Ended | Revive | Arrived | Seen | Stop
 """Every effect there is."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from mbx.core.evidence import Evidence, KnownSession, Process, SessionKey
 from mbx.core.lease import Observation
-from mbx.daemon.effects import Ended, Granted
+from mbx.daemon.effects import Ended, Granted, Renamed
 from mbx.daemon.processes import evidence
 from mbx.daemon.world import World
 from mbx.store.leases import LeaseRow
@@ -121,6 +121,12 @@ class Holders:
             del self._by_identity[effect.identity_no]
         if not any(process == effect.process for process, _ in self._sessions):
             self._watch.unwatch(effect.process)
+
+    def renamed(self, effect: Renamed) -> None:
+        """An identity has another name."""
+        held = self._by_identity.get(effect.identity_no)
+        if held is not None:
+            held.name = effect.name
 
     def heard(self, identity_no: int, epoch: int) -> None:
         """A holder made an accepted call."""

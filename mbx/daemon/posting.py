@@ -17,8 +17,13 @@ from mbx.store.identities import IdentityRow
 from mbx.store.leases import LeaseRow
 from mbx.store.messages import NewMessage
 
-Recipient = tuple[IdentityRow, LeaseRow]
-"""A mailbox and the lease on it."""
+
+class Recipient(NamedTuple):
+    """A mailbox that a message reaches, the lease on it, and whether the copy is quiet."""
+
+    identity: IdentityRow
+    row: LeaseRow
+    quiet: bool = False
 
 
 class Place(NamedTuple):
@@ -45,7 +50,7 @@ def post(
         sender=host.party(own.identity, own.name),
         lease_epoch=holder.epoch,
         lease_id=_lease_record(context, tx, holder),
-        to=[host.party(to.identity, to.name) for to, _ in recipients],
+        to=[host.party(to.identity.identity, to.identity.name) for to in recipients],
         thread=place.thread,
         reply_to=place.reply_to,
         hop=place.hop,
@@ -67,7 +72,7 @@ def post(
         thread=place.thread or record.id,
         reply_no=place.reply_no,
     )
-    messages.add(tx, new, [to.no for to, _ in recipients])
+    messages.add(tx, new, [(to.identity.no, to.quiet) for to in recipients])
     return record.id
 
 
@@ -82,7 +87,7 @@ def posted(
     return {
         "id": message_id,
         "thread": thread or message_id,
-        "recipients": [_reach(context, to, row) for to, row in recipients],
+        "recipients": [_reach(context, to.identity, to.row) for to in recipients],
         "duplicate": False,
         "warnings": _warnings(body_bytes),
     }

@@ -7,14 +7,14 @@ from mbx.core.names import skeleton
 from mbx.store.database import Row, Tx
 
 _COLUMNS: Final = (
-    "SELECT no, identity, name, role, description, project, retired_ms, last_seen_ms"
+    "SELECT no, identity, name, role, description, project, retired_ms, last_seen_ms, card"
     " FROM identities"
 )
 _BY_NAME: Final = _COLUMNS + " WHERE name = ?"
 _BY_NO: Final = _COLUMNS + " WHERE no = ?"
 _BY_ID: Final = _COLUMNS + " WHERE identity = ?"
 _BY_SKELETON: Final = _COLUMNS + " WHERE skeleton = ?"
-_AFTER: Final = _COLUMNS + " WHERE name > ? ORDER BY name"
+_AFTER: Final = _COLUMNS + " WHERE name > ? AND name <> 'owner' ORDER BY name"
 
 
 class IdentityRow(NamedTuple):
@@ -28,6 +28,7 @@ class IdentityRow(NamedTuple):
     project: str | None
     retired_ms: int | None
     last_seen_ms: int | None
+    card: str | None = None
 
 
 def create(
@@ -78,9 +79,25 @@ def everyone(tx: Tx, after: str = "") -> list[IdentityRow]:
     return [IdentityRow(*row) for row in tx.all(_AFTER, (after,))]
 
 
+def set_facts(tx: Tx, no: int, *, role: str, description: str, card: str | None) -> None:
+    """Replace what an identity says of itself."""
+    tx.run(
+        "UPDATE identities SET role = ?, description = ?, card = ? WHERE no = ?",
+        (role, description, card, no),
+    )
+
+
+def rename(tx: Tx, no: int, name: str) -> None:
+    """Call an identity `name`. Mail, threads and rights hang on its key and stay."""
+    tx.run("UPDATE identities SET name = ?, skeleton = ? WHERE no = ?", (name, skeleton(name), no))
+
+
 def names(tx: Tx) -> list[str]:
     """All names, for suggestions."""
-    rows = tx.all("SELECT name FROM identities WHERE retired_ms IS NULL LIMIT ?", (RECIPIENTS_MAX,))
+    rows = tx.all(
+        "SELECT name FROM identities WHERE retired_ms IS NULL AND name <> 'owner' LIMIT ?",
+        (RECIPIENTS_MAX,),
+    )
     return [row[0] for row in rows]
 
 

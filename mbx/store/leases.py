@@ -3,6 +3,7 @@
 from typing import Final, NamedTuple
 
 from mbx.core.lease import Lease, LeaseState
+from mbx.core.limits import RECIPIENTS_MAX
 from mbx.core.record import Sealed
 from mbx.store.database import Row, Tx
 from mbx.store.identities import IdentityRow
@@ -11,10 +12,18 @@ _COLUMNS: Final = (
     "SELECT identity_no, state, epoch, session_no, since_ms, record_id, expires_ms FROM leases"
 )
 _BY_IDENTITY: Final = _COLUMNS + " WHERE identity_no = ?"
-_BY_NAME: Final = (
+_WITH_IDENTITY: Final = (
     "SELECT i.no, i.identity, i.name, i.role, i.description, i.project, i.retired_ms,"
-    " i.last_seen_ms, l.identity_no, l.state, l.epoch, l.session_no, l.since_ms, l.record_id,"
-    " l.expires_ms FROM identities AS i JOIN leases AS l ON l.identity_no = i.no WHERE i.name = ?"
+    " i.last_seen_ms, i.card, l.identity_no, l.state, l.epoch, l.session_no, l.since_ms,"
+    " l.record_id, l.expires_ms FROM identities AS i JOIN leases AS l ON l.identity_no = i.no"
+)
+_BY_NAME: Final = _WITH_IDENTITY + " WHERE i.name = ?"
+_PRESENT: Final = (
+    _WITH_IDENTITY + " WHERE i.retired_ms IS NULL AND i.name <> 'owner' ORDER BY i.name LIMIT ?"
+)
+_OF_ROLE: Final = (
+    _WITH_IDENTITY + " WHERE i.retired_ms IS NULL AND i.name <> 'owner' AND i.role = ?"
+    " ORDER BY i.name LIMIT ?"
 )
 _HELD: Final = _COLUMNS + " WHERE state = 1"
 _ALL: Final = _COLUMNS + " ORDER BY identity_no"
@@ -49,7 +58,17 @@ def find(tx: Tx, identity_no: int) -> LeaseRow:
 def of_name(tx: Tx, name: str) -> tuple[IdentityRow, LeaseRow] | None:
     """The identity called `name` and its lease: what a send asks of each recipient."""
     row = tx.one(_BY_NAME, (name,))
-    return (IdentityRow(*row[:8]), _row(row[8:])) if row else None
+    return _pair(row) if row else None
+
+
+def of_everyone(tx: Tx) -> list[tuple[IdentityRow, LeaseRow]]:
+    """Every identity that is not retired, by name; more than may be addressed when too many."""
+    return [_pair(row) for row in tx.all(_PRESENT, (RECIPIENTS_MAX + 2,))]
+
+
+def of_role(tx: Tx, role: str) -> list[tuple[IdentityRow, LeaseRow]]:
+    """As `of_everyone`, those with a role."""
+    return [_pair(row) for row in tx.all(_OF_ROLE, (role, RECIPIENTS_MAX + 2))]
 
 
 def held(tx: Tx) -> list[LeaseRow]:
@@ -140,6 +159,10 @@ def find_token(tx: Tx, token_hash: bytes) -> tuple[int, int] | None:
 def drop_tokens(tx: Tx, identity_no: int, below_epoch: int) -> None:
     """Forget the tokens of epochs before `below_epoch`."""
     tx.run("DELETE FROM tokens WHERE identity_no = ? AND epoch < ?", (identity_no, below_epoch))
+
+
+def _pair(row: Row) -> tuple[IdentityRow, LeaseRow]:
+    return IdentityRow(*row[:9]), _row(row[9:])
 
 
 def _row(row: Row) -> LeaseRow:

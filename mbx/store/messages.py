@@ -45,7 +45,8 @@ _INSERT: Final = (
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _DELIVER: Final = (
-    "INSERT INTO deliveries (recipient_no, message_no, stage, stage_ms) VALUES (?, ?, ?, ?)"
+    "INSERT INTO deliveries (recipient_no, message_no, stage, stage_ms, quiet)"
+    " VALUES (?, ?, ?, ?, ?)"
 )
 _ADVANCE: Final = (
     "UPDATE deliveries SET stage = ?, stage_ms = ?, epoch = ?"
@@ -122,8 +123,8 @@ class Copy:
     outcome: str | None
 
 
-def add(tx: Tx, message: NewMessage, recipients: Sequence[int]) -> int:
-    """Store a message and deliver it to each of `recipients` (identity keys); its integer key."""
+def add(tx: Tx, message: NewMessage, recipients: Sequence[tuple[int, bool]]) -> int:
+    """Store a message and deliver it to each of `recipients` (identity key, quiet); its key."""
     record = message.record
     no = tx.insert(
         _INSERT,
@@ -143,8 +144,8 @@ def add(tx: Tx, message: NewMessage, recipients: Sequence[int]) -> int:
             record.payload,
         ),
     )
-    for recipient_no in recipients:
-        tx.run(_DELIVER, (recipient_no, no, int(Stage.DELIVERED), message.accepted_ms))
+    for recipient_no, quiet in recipients:
+        tx.run(_DELIVER, (recipient_no, no, int(Stage.DELIVERED), message.accepted_ms, quiet))
         tx.run("UPDATE mailboxes SET unread = unread + 1 WHERE identity_no = ?", (recipient_no,))
     return no
 

@@ -107,6 +107,8 @@ def test_a_hostile_name_is_refused_wherever_a_name_enters(
     assert applicant.refusal("identity.claim", name=name)["code"] == "name-invalid"
     assert applicant.refusal("identity.claim", name=name, role="tester")["code"] == "name-invalid"
     assert applicant.refusal("identity.show", name=name)["code"] == "unknown-identity"
+    if name in {"owner", "*"}:  # addresses of their own
+        return
     to = sender.refusal("mail.send", to=[name], subject="s", body="b")["code"]
     assert to in {"name-invalid", "unknown-recipient"}
     assert sender.refusal("mail.inbox", **{"from": name})["code"] in {

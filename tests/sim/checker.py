@@ -273,9 +273,11 @@ def _says(call: Call, content: Any) -> bool:
     if call.method == "mail.reply":
         return bool(content["reply_to"]) and content["reply_to"].startswith(call.params["id"])
     wanted = dict.fromkeys(address.partition("@")[0] for address in call.params["to"])
+    reached = [party["name"] for party in content["to"]]
+    broad = any(name == "*" or name.startswith("role:") for name in wanted)
     return (
         content["subject"] == call.params["subject"]
-        and [party["name"] for party in content["to"]] == list(wanted)
+        and (broad or reached == list(wanted))
         and content["needs_reply"] == call.params.get("needs_reply", False)
     )
 

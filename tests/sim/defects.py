@@ -191,7 +191,7 @@ def the_last_recipient_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A fan-out to several reaches all but one."""
     add = messages.add
 
-    def short(tx: Tx, message: messages.NewMessage, recipients: Sequence[int]) -> int:
+    def short(tx: Tx, message: messages.NewMessage, recipients: Sequence[tuple[int, bool]]) -> int:
         return add(tx, message, recipients[: max(1, len(recipients) - 1)])
 
     patch.setattr(messages, "add", short)
@@ -209,7 +209,9 @@ def a_body_is_changed_after_it_was_signed(patch: pytest.MonkeyPatch) -> None:
     """The stored text is not the signed one."""
     add = messages.add
 
-    def editing(tx: Tx, message: messages.NewMessage, recipients: Sequence[int]) -> int:
+    def editing(
+        tx: Tx, message: messages.NewMessage, recipients: Sequence[tuple[int, bool]]
+    ) -> int:
         record = message.record
         edited = record._replace(payload=record.payload.replace("subject ", "Subject "))
         return add(tx, message._replace(record=edited), recipients)
@@ -221,8 +223,10 @@ def mail_goes_to_the_first_mailbox_too(patch: pytest.MonkeyPatch) -> None:
     """Somebody gets mail that does not name it."""
     add = messages.add
 
-    def leaking(tx: Tx, message: messages.NewMessage, recipients: Sequence[int]) -> int:
-        return add(tx, message, list(dict.fromkeys([*recipients, 1])))
+    def leaking(
+        tx: Tx, message: messages.NewMessage, recipients: Sequence[tuple[int, bool]]
+    ) -> int:
+        return add(tx, message, list(dict.fromkeys([*recipients, (2, False)])))
 
     patch.setattr(messages, "add", leaking)
 
@@ -384,7 +388,9 @@ def a_fan_out_to_several_leaves_no_copy(patch: pytest.MonkeyPatch) -> None:
     """A message that lies in no mailbox: an orphan."""
     add = messages.add
 
-    def orphaning(tx: Tx, message: messages.NewMessage, recipients: Sequence[int]) -> int:
+    def orphaning(
+        tx: Tx, message: messages.NewMessage, recipients: Sequence[tuple[int, bool]]
+    ) -> int:
         return add(tx, message, recipients if len(recipients) == 1 else ())
 
     patch.setattr(messages, "add", orphaning)
@@ -399,12 +405,14 @@ def the_order_of_a_set_leaks(patch: pytest.MonkeyPatch) -> None:
     """Mailboxes are filled in an order that differs from run to run."""
     add = messages.add
 
-    def shuffled(tx: Tx, message: messages.NewMessage, recipients: Sequence[int]) -> int:
+    def shuffled(
+        tx: Tx, message: messages.NewMessage, recipients: Sequence[tuple[int, bool]]
+    ) -> int:
         chance = os.urandom(8)
         return add(
             tx,
             message._replace(accepted_ms=message.accepted_ms + chance[0] % 2),
-            sorted(recipients, key=lambda no: hashlib.sha256(chance + bytes([no])).digest()),
+            sorted(recipients, key=lambda no: hashlib.sha256(chance + bytes([no[0]])).digest()),
         )
 
     patch.setattr(messages, "add", shuffled)

@@ -148,7 +148,9 @@ class Scene:
         self._die_all()
         self.table.reboot()
         self._reopen("the machine's power")
-        identities = self.office.connection.execute("SELECT name FROM identities ORDER BY no")
+        identities = self.office.connection.execute(
+            "SELECT name FROM identities WHERE name <> 'owner' ORDER BY no"
+        )
         for (name,) in identities.fetchall():
             session = Session("shell", self.table.start(KINDS["shell"]))
             op = Op(-1 - self.attempts, "identity.claim", {"name": name}, None)

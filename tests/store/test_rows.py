@@ -287,7 +287,7 @@ def page(store: Store, owner: IdentityRow, **changed: Any) -> list[messages.Head
 
 def test_mail_reaches_each_recipient_once_and_counts_as_unread(store: Store) -> None:
     alice, bob = store.identity("alice"), store.identity("bob")
-    store.do(lambda tx: messages.add(tx, new_message(alice), [alice.no, bob.no]))
+    store.do(lambda tx: messages.add(tx, new_message(alice), [(alice.no, False), (bob.no, True)]))
     for owner in (alice, bob):
         assert [head.sender for head in page(store, owner)] == ["alice"]
         assert store.do(lambda tx, no=owner.no: identities.unread(tx, no)) == 1  # type: ignore[misc]
@@ -300,7 +300,7 @@ def test_pages_follow_the_order_of_arrival_and_their_filters(store: Store) -> No
         kind = "request" if number < 2 else "message"
         store.do(
             lambda tx, s=sender, k=kind, n=number: messages.add(  # type: ignore[misc]
-                tx, new_message(s, f"text {n}", kind=k), [bob.no]
+                tx, new_message(s, f"text {n}", kind=k), [(bob.no, False)]
             )
         )
     numbers = [head.no for head in page(store, bob)]
@@ -313,7 +313,7 @@ def test_pages_follow_the_order_of_arrival_and_their_filters(store: Store) -> No
 
 def test_reading_and_acking_move_stage_count_and_listing(store: Store) -> None:
     alice, bob = store.identity("alice"), store.identity("bob")
-    store.do(lambda tx: messages.add(tx, new_message(alice), [bob.no]))
+    store.do(lambda tx: messages.add(tx, new_message(alice), [(bob.no, False)]))
     head = page(store, bob)[0]
     store.do(lambda tx: messages.advance(tx, bob.no, head, Stage.READ, now_ms=NOW, epoch=1))
     assert store.do(lambda tx: identities.unread(tx, bob.no)) == 0
@@ -329,7 +329,7 @@ def test_reading_and_acking_move_stage_count_and_listing(store: Store) -> None:
 
 def test_an_ack_without_reading_leaves_the_unread_count_too(store: Store) -> None:
     alice = store.identity("alice")
-    store.do(lambda tx: messages.add(tx, new_message(alice), [alice.no]))
+    store.do(lambda tx: messages.add(tx, new_message(alice), [(alice.no, False)]))
     head = page(store, alice)[0]
     words = {"outcome": "noted", "did": None, "note": None}
     store.do(lambda tx: messages.ack(tx, alice.no, head, now_ms=NOW, epoch=1, **words))  # type: ignore[arg-type]
@@ -342,7 +342,8 @@ def test_ids_that_share_their_first_eight_bytes_are_told_apart(store: Store) -> 
     assert id8(first) == id8(second)
     for digest in (first, second):
         record = sealed("x", digest)
-        store.do(lambda tx, r=record: messages.add(tx, new_message(alice, record=r), [alice.no]))  # type: ignore[misc]
+        message = new_message(alice, record=record)
+        store.do(lambda tx, m=message: messages.add(tx, m, [(alice.no, False)]))  # type: ignore[misc]
     whole = parse_prefix(crockford(first))
     found = store.do(lambda tx: messages.received(tx, alice.no, whole))
     assert [head.digest for head in found] == [first]
@@ -355,7 +356,9 @@ def test_sent_pages_are_newest_first(store: Store) -> None:
     alice, bob = store.identity("alice"), store.identity("bob")
     for number in range(4):
         store.do(
-            lambda tx, n=number: messages.add(tx, new_message(alice, f"text {n}"), [bob.no])  # type: ignore[misc]
+            lambda tx, n=number: messages.add(
+                tx, new_message(alice, f"text {n}"), [(bob.no, False)]
+            )  # type: ignore[misc]
         )
     heads = store.do(lambda tx: messages.sent_page(tx, alice.no, before_no=4, rows=2))
     assert [head.no for head in heads] == [3, 2]
@@ -364,9 +367,9 @@ def test_sent_pages_are_newest_first(store: Store) -> None:
 def test_open_threads_are_counted_once_each(store: Store) -> None:
     alice = store.identity("alice")
     root = sealed("root")
-    store.do(lambda tx: messages.add(tx, new_message(alice, record=root), [alice.no]))
+    store.do(lambda tx: messages.add(tx, new_message(alice, record=root), [(alice.no, False)]))
     answer = new_message(alice, "answer", thread=root.id, reply_no=1)
-    store.do(lambda tx: messages.add(tx, answer, [alice.no]))
+    store.do(lambda tx: messages.add(tx, answer, [(alice.no, False)]))
     assert store.do(lambda tx: messages.open_threads(tx, alice.no)) == 1
 
 
@@ -388,7 +391,7 @@ def test_the_index_follows_in_batches_and_knows_what_is_pending(store: Store) ->
     alice = store.identity("alice")
     texts = ["plain words", "東京都の天気", "Größe zählt"]
     for text in texts:
-        store.do(lambda tx, t=text: messages.add(tx, new_message(alice, t), [alice.no]))  # type: ignore[misc]
+        store.do(lambda tx, t=text: messages.add(tx, new_message(alice, t), [(alice.no, False)]))  # type: ignore[misc]
     assert store.do(search.pending) == 3
     assert store.do(lambda tx: search.index_some(tx, 2)) == 1
     assert store.do(lambda tx: search.index_some(tx, 2)) == 0
@@ -411,5 +414,5 @@ def test_the_state_hash_sees_state_and_not_what_a_refused_call_may_touch(store: 
     store.do(lambda tx: leases.add_token(tx, identity.no, 1, b"z" * 32))
     store.do(lambda tx: search.index_some(tx, 5))
     assert store.do(inspection.state_hash) == before
-    store.do(lambda tx: messages.add(tx, new_message(identity), [identity.no]))
+    store.do(lambda tx: messages.add(tx, new_message(identity), [(identity.no, False)]))
     assert store.do(inspection.state_hash) != before

@@ -13,11 +13,13 @@ from mbx.core.errors import MbxError
 from mbx.core.evidence import Evidence, Lineage, Process, SessionKey
 from mbx.core.keys import SigningKey, key_id
 from mbx.core.lease import Observation
+from mbx.daemon import booting
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.dispatch import Dispatcher, Work
 from mbx.daemon.effects import Effect, Granted
 from mbx.daemon.gate import Caller
 from mbx.daemon.host import Host
+from mbx.daemon.world import moment
 from mbx.store.database import Committed, run_group, run_reads
 from mbx.store.leases import LeaseRow
 from mbx.store.migrate import open_store
@@ -68,6 +70,13 @@ class OfficeDesk:
 
     def close(self) -> None:
         self.connection.close()
+
+    def add_owner(self) -> None:
+        """Give the human a mailbox, as a daemon does at its start."""
+        made = run_group(
+            self.connection, [lambda tx: booting.owner_mailbox(tx, moment(self.world))]
+        )
+        assert isinstance(made[0], Committed)
 
     def work(self, caller: Caller, method: str, params: object = None) -> Work:
         return self.dispatcher.work(caller, method, params)

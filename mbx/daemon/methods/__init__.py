@@ -3,7 +3,7 @@
 from types import MappingProxyType
 from typing import Any, Final
 
-from mbx.daemon.methods import daemon, identity, mail, mailbox, session
+from mbx.daemon.methods import agents, daemon, history, identity, mail, mailbox, session
 from mbx.daemon.methods.table import Method
 
 METHODS: Final[MappingProxyType[str, Method[Any, Any]]] = MappingProxyType(
@@ -14,6 +14,8 @@ METHODS: Final[MappingProxyType[str, Method[Any, Any]]] = MappingProxyType(
             *identity.METHODS,
             *mail.METHODS,
             *mailbox.METHODS,
+            *history.METHODS,
+            *agents.METHODS,
             *daemon.METHODS,
         )
     }

@@ -7,12 +7,13 @@ from mbx.core import limits, names
 from mbx.core.errors import MbxError
 from mbx.core.keys import crockford
 from mbx.core.lease import Claimable, LeaseState, claimable
-from mbx.core.text import check_line
+from mbx.core.text import check_line, check_text
 from mbx.daemon import granting
 from mbx.daemon.budget import Budget
 from mbx.daemon.context import Answer, Context, Result
-from mbx.daemon.gate import Open, Session, holder_of
-from mbx.daemon.methods.table import open_method, session_method
+from mbx.daemon.effects import Renamed
+from mbx.daemon.gate import Holder, Open, Session, holder_of
+from mbx.daemon.methods.table import lease_method, open_method, session_method
 from mbx.daemon.params import Params
 from mbx.daemon.times import optional_rfc3339, rfc3339
 from mbx.store import audit, identities, leases, messages, sessions
@@ -191,14 +192,7 @@ def _claim(context: Context, tx: Tx, caller: Session, request: ClaimRequest) -> 
 
 
 def _create(context: Context, tx: Tx, request: RegisterRequest) -> IdentityRow:
-    twin = identities.look_alike(tx, request.name)
-    if twin is not None:
-        raise MbxError(
-            "name-taken",
-            f"{request.name} looks like {twin.name}, which exists",
-            f"choose another name, or mbx identity claim {twin.name}",
-            similar=twin.name,
-        )
+    _refuse_taken(tx, request.name, None)
     now_ms = context.moment.now_ms
     identity = identities.create(
         tx,
@@ -219,6 +213,19 @@ def _create(context: Context, tx: Tx, request: RegisterRequest) -> IdentityRow:
         role=identity.role,
     )
     return identity
+
+
+def _refuse_taken(tx: Tx, name: str, own_no: int | None) -> None:
+    """Refuse a name that another identity has, or that looks like one."""
+    twin = identities.look_alike(tx, name)
+    if twin is not None and twin.no != own_no:
+        same = twin.name == name
+        raise MbxError(
+            "name-taken",
+            f"{name} exists already" if same else f"{name} looks like {twin.name}, which exists",
+            f"choose another name, or mbx identity claim {twin.name}",
+            similar=twin.name,
+        )
 
 
 def _grant(context: Context, tx: Tx, caller: Session, identity: IdentityRow) -> Answer:
@@ -275,6 +282,72 @@ def _claimed(context: Context, tx: Tx, identity: IdentityRow, epoch: int) -> Res
     }
 
 
+@dataclass(frozen=True, slots=True)
+class SetRequest:
+    """What an identity says of itself from now on; None leaves it as it is."""
+
+    role: str | None
+    description: str | None
+    card: str | None
+
+
+def _read_set(params: Params) -> SetRequest:
+    request = SetRequest(
+        params.optional_string("role"),
+        params.optional_string("description"),
+        params.optional_string("card"),
+    )
+    if request == SetRequest(None, None, None):
+        raise MbxError("usage", "nothing to set: give role, description or card")
+    if request.role is not None:
+        names.check_role(request.role)
+    if request.description is not None:
+        check_line(
+            "description", request.description, limits.DESCRIPTION_MAX_CHARS, may_be_empty=True
+        )
+    if request.card is not None:
+        check_text("card", request.card, limits.CARD_MAX_CHARS)
+    return request
+
+
+def _set(context: Context, tx: Tx, holder: Holder, request: SetRequest) -> Answer:
+    identity = identities.by_no(tx, holder.identity_no)
+    role = identity.role if request.role is None else request.role
+    description = identity.description if request.description is None else request.description
+    card = identity.card if request.card is None else request.card or None
+    identities.set_facts(tx, identity.no, role=role, description=description, card=card)
+    audit.append(tx, at_ms=context.moment.now_ms, act="set", identity=identity.identity, role=role)
+    return Answer({"agent": identity.name, "role": role, "description": description, "card": card})
+
+
+def _read_rename(params: Params) -> str:
+    name = params.string("name")
+    names.check_name(name)
+    return name
+
+
+def _rename(context: Context, tx: Tx, holder: Holder, name: str) -> Answer:
+    """Mail, threads and rights hang on the identity and follow; the old name is free at once."""
+    identity = identities.by_no(tx, holder.identity_no)
+    if name != identity.name:
+        _refuse_taken(tx, name, identity.no)
+        identities.rename(tx, identity.no, name)
+        audit.append(
+            tx,
+            at_ms=context.moment.now_ms,
+            act="rename",
+            identity=identity.identity,
+            name=name,
+            old_name=identity.name,
+        )
+        granting.renew(tx, context.host, context.moment, leases.find(tx, identity.no))
+    renamed = Renamed(identity.no, name)
+    return Answer(
+        {"agent": name, "address": context.host.address(name), "old_name": identity.name},
+        (renamed,),
+    )
+
+
 def _read_nothing(params: Params) -> None:
     return None
 
@@ -291,7 +364,7 @@ def _release(context: Context, tx: Tx, caller: Session, request: None) -> Answer
 
 def _named(tx: Tx, name: str) -> IdentityRow:
     identity = identities.by_name(tx, name)
-    if identity is None:
+    if identity is None or name == names.OWNER:
         close = names.suggest(name, identities.names(tx))
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         raise MbxError(
@@ -312,6 +385,14 @@ METHODS: Final = (
         "identity.register", "Create an identity and hold it.", _read_register, _register
     ),
     session_method("identity.claim", "Hold an identity that nobody holds.", _read_claim, _claim),
+    lease_method("identity.set", "What the identity says of itself.", _read_set, _set, writes=True),
+    lease_method(
+        "identity.rename",
+        "Another name for the identity held; everything it has follows.",
+        _read_rename,
+        _rename,
+        writes=True,
+    ),
     session_method("identity.release", "Give back the identity held.", _read_nothing, _release),
 )
 """What this module adds to the table of methods."""

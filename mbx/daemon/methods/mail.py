@@ -1,6 +1,5 @@
 """`mail.send` and `mail.reply`: accepting mail."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -11,7 +10,7 @@ from mbx.core.ids import IdPrefix, parse_prefix
 from mbx.core.message import KINDS, ORIGINS, Draft
 from mbx.core.names import Address
 from mbx.core.text import check_body, check_line
-from mbx.daemon import mailboxes, posting
+from mbx.daemon import addressing, mailboxes, posting
 from mbx.daemon.context import Answer, Context
 from mbx.daemon.effects import Arrived
 from mbx.daemon.gate import Holder
@@ -90,7 +89,7 @@ def _read_draft(params: Params, subject: str | None, default_kind: str) -> tuple
 
 
 def _send(context: Context, tx: Tx, holder: Holder, request: SendRequest) -> Answer:
-    recipients = _resolve(context, tx, request.to)
+    recipients = addressing.resolve(context, tx, holder.identity_no, request.to)
     place = Place()
     if request.reply_to is not None:
         place = mailboxes.place_of(tx, holder, request.reply_to)
@@ -98,7 +97,7 @@ def _send(context: Context, tx: Tx, holder: Holder, request: SendRequest) -> Ans
         context, tx, holder, request.draft, request.body_bytes, recipients, place
     )
     result = posting.posted(context, message_id, place.thread, recipients, request.body_bytes)
-    return Answer(result, (Arrived(tuple(to.no for to, _ in recipients)),))
+    return Answer(result, (Arrived(tuple(to.identity.no for to in recipients)),))
 
 
 def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> Answer:
@@ -107,7 +106,7 @@ def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> A
     recipient = identities.by_no(tx, head.sender_no)
     if recipient.retired_ms is not None:
         raise MbxError("closed", f"{recipient.name} is retired; nobody would read the answer")
-    recipients = [(recipient, leases.find(tx, recipient.no))]
+    recipients = [Recipient(recipient, leases.find(tx, recipient.no))]
     written = request.draft
     draft = written._replace(subject=head.subject)
     message_id = posting.post(context, tx, holder, draft, request.body_bytes, recipients, place)
@@ -115,48 +114,6 @@ def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> A
         mailboxes.ack(context, tx, holder, [head], request.final)
     result = posting.posted(context, message_id, place.thread, recipients, request.body_bytes)
     return Answer(result, (Arrived((recipient.no,)),))
-
-
-def _resolve(context: Context, tx: Tx, to: Sequence[Address]) -> list[Recipient]:
-    """The mailboxes that `to` reaches, each once, in the order of its first mention.
-
-    Raises MbxError unknown-recipient, with suggestions, before anything is stored.
-    """
-    found: dict[int, Recipient] = {}
-    unknown: list[Address] = []
-    for address in to:
-        recipient = None
-        if address.kind == "name" and address.host in (None, context.host.label):
-            recipient = leases.of_name(tx, address.name)
-        if recipient is None or recipient[0].retired_ms is not None:
-            unknown.append(address)
-        else:
-            found.setdefault(recipient[0].no, recipient)
-    if unknown:
-        raise _unknown(context, tx, unknown)
-    return list(found.values())
-
-
-def _unknown(context: Context, tx: Tx, unknown: Sequence[Address]) -> MbxError:
-    known = identities.names(tx)
-    suggestions = {str(address): names.suggest(address.name, known) for address in unknown}
-    words = []
-    for address in unknown:
-        close = suggestions[str(address)]
-        why = "nobody here has that address"
-        if address.kind != "name":
-            why = "no mailbox answers to it yet"
-        elif address.host not in (None, context.host.label):
-            why = "no paired host has that label"
-        hint = f"; did you mean {' or '.join(close)}?" if close else ""
-        words.append(f"{address}: {why}{hint}")
-    return MbxError(
-        "unknown-recipient",
-        "; ".join(words) + " (nothing was sent)",
-        "mbx identity list",
-        unknown=list(suggestions),
-        suggestions=suggestions,
-    )
 
 
 METHODS: Final = (

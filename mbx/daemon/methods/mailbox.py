@@ -12,9 +12,8 @@ from mbx.core.delivery import OUTCOMES, Stage
 from mbx.core.errors import MbxError
 from mbx.core.framing import boundary_for
 from mbx.core.ids import IdPrefix, parse_prefix
-from mbx.core.lease import LeaseState
 from mbx.core.message import KINDS
-from mbx.daemon import mailboxes
+from mbx.daemon import listing, mailboxes
 from mbx.daemon.budget import Budget, json_bytes
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.gate import Holder
@@ -22,9 +21,9 @@ from mbx.daemon.mailboxes import AckWords
 from mbx.daemon.methods.table import lease_method
 from mbx.daemon.params import Params
 from mbx.daemon.times import rfc3339
-from mbx.store import identities, leases, messages
+from mbx.store import identities, messages
 from mbx.store.database import Tx
-from mbx.store.messages import Copy, Head, SentHead
+from mbx.store.messages import Head, SentHead
 
 _ENTRY_MIN_BYTES: Final = 1_024
 """With less room than this no message is opened any more."""
@@ -32,14 +31,6 @@ _ENTRY_MIN_BYTES: Final = 1_024
 _ESCAPE_FACTOR: Final = 6
 """The most that JSON makes of one byte of text (``\\u0001``)."""
 _NEWEST: Final = 2**62
-
-TRUST_LOCAL: Final = "local"
-POLICY_ASK: Final = "ask"
-TRUST_LINE_LOCAL: Final = "trust: local (sent by an identity of this host, under its lease)"
-POLICY_LINE_ASK: Final = (
-    "policy: ask (read, answer, share information, ack; nothing more is delegated)"
-)
-
 
 # -- inbox ----------------------------------------------------------------------------------------
 
@@ -80,7 +71,7 @@ def _inbox(context: Context, tx: Tx, holder: Holder, request: InboxRequest) -> A
         after_no=after_no,
         rows=request.rows + 1,
         kind=request.kind,
-        sender_no=_sender_no(context, tx, request.sender),
+        sender_no=listing.correspondent(context, tx, request.sender),
         acked_too=request.acked_too,
     )
     has_more = len(heads) > request.rows
@@ -88,44 +79,12 @@ def _inbox(context: Context, tx: Tx, holder: Holder, request: InboxRequest) -> A
     following = cursor.encode("inbox", own.identity, filters, heads[-1].no) if has_more else None
     return Answer(
         {
-            "messages": [_listed(context, head) for head in heads],
+            "messages": [listing.listed(context, head) for head in heads],
             "unread": identities.unread(tx, own.identity_no),
             "next_cursor": following,
             "has_more": has_more,
         }
     )
-
-
-def _sender_no(context: Context, tx: Tx, sender: str | None) -> int | None:
-    if sender is None:
-        return None
-    address = names.parse_address(sender)
-    identity = None
-    if address.kind == "name" and address.host in (None, context.host.label):
-        identity = identities.by_name(tx, address.name)
-    if identity is None:
-        close = names.suggest(address.name, identities.names(tx))
-        hint = f"; did you mean {' or '.join(close)}?" if close else ""
-        raise MbxError("unknown-identity", f"nobody is called {sender}{hint}", "mbx identity list")
-    return identity.no
-
-
-def _listed(context: Context, head: Head) -> Result:
-    return {
-        "id": head.id,
-        "from": context.host.address(head.sender),
-        "subject": head.subject,
-        "kind": head.kind,
-        "at": rfc3339(head.accepted_ms),
-        "thread": head.thread,
-        "needs_reply": bool(head.needs_reply),
-        "stage": Stage(head.stage).label,
-        "progress": "closed" if head.stage == Stage.ACKED else "open",
-        "trust": TRUST_LOCAL,
-        "policy": POLICY_ASK,
-        "bytes": head.body_bytes,
-        "attachments": 0,
-    }
 
 
 # -- read -----------------------------------------------------------------------------------------
@@ -198,7 +157,7 @@ def _opened(context: Context, tx: Tx, head: Head) -> tuple[Result, bytes]:
         lambda: next(draws), body, head.subject, content["topic"] or "", *content["refs"]
     )
     entry = {
-        **_listed(context, head),
+        **listing.listed(context, head),
         "stage": Stage(max(head.stage, Stage.READ)).label,
         "to": [f"{party['name']}@{party['host']}" for party in content["to"]],
         "reply_to": content["reply_to"],
@@ -207,8 +166,8 @@ def _opened(context: Context, tx: Tx, head: Head) -> tuple[Result, bytes]:
         "refs": content["refs"],
         "origin": content["origin"],
         "hop": content["hop"],
-        "trust_line": TRUST_LINE_LOCAL,
-        "policy_line": POLICY_LINE_ASK,
+        "trust_line": listing.TRUST_LINE_LOCAL,
+        "policy_line": listing.POLICY_LINE_ASK,
     }
     return entry, body.encode()
 
@@ -349,31 +308,8 @@ def _sent_entry(context: Context, tx: Tx, head: SentHead) -> Result:
         "subject": head.subject,
         "to": [context.host.address(copy.name) for copy in copies],
         "at": rfc3339(head.accepted_ms),
-        "recipients": [_sent_copy(context, tx, copy) for copy in copies],
+        "recipients": [listing.copy_of(context, tx, copy) for copy in copies],
     }
-
-
-def _sent_copy(context: Context, tx: Tx, copy: Copy) -> Result:
-    return {
-        "address": context.host.address(copy.name),
-        "stage": Stage(copy.stage).label,
-        "at": rfc3339(copy.stage_ms),
-        "did": copy.did,
-        "note": copy.note,
-        "outcome": copy.outcome,
-        "liveness": _liveness(context, tx, copy.recipient_no),
-        "error": None,
-    }
-
-
-def _liveness(context: Context, tx: Tx, identity_no: int) -> str:
-    row = leases.find(tx, identity_no)
-    if row.lease.state is not LeaseState.HELD:
-        return "offline"
-    seen = context.observe(row)
-    if seen is None or seen.evidence == "unknown":
-        return "unknown"
-    return "live" if seen.evidence == "live" else "offline"
 
 
 METHODS: Final = (

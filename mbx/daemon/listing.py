@@ -1,0 +1,86 @@
+"""Messages and copies as listings show them, with the receiver's own words on trust and policy."""
+
+from typing import Final
+
+from mbx.core import names
+from mbx.core.delivery import Stage
+from mbx.core.errors import MbxError
+from mbx.core.lease import LeaseState
+from mbx.daemon.context import Context, Result
+from mbx.daemon.times import rfc3339
+from mbx.store import identities, leases
+from mbx.store.database import Tx
+from mbx.store.history import OwnMessage
+from mbx.store.messages import Copy, Head
+
+TRUST_LOCAL: Final = "local"
+"""The trust label of mail that an identity of this host sent under its lease."""
+
+POLICY_ASK: Final = "ask"
+"""The policy label where the owner delegated nothing."""
+
+TRUST_LINE_LOCAL: Final = "trust: local (sent by an identity of this host, under its lease)"
+POLICY_LINE_ASK: Final = (
+    "policy: ask (read, answer, share information, ack; nothing more is delegated)"
+)
+
+
+def listed(context: Context, head: Head | OwnMessage) -> Result:
+    """One line of a listing; stage and progress are None for what one only sent."""
+    stage = None if head.stage is None else Stage(head.stage)
+    return {
+        "id": head.id,
+        "from": context.host.address(head.sender),
+        "subject": head.subject,
+        "kind": head.kind,
+        "at": rfc3339(head.accepted_ms),
+        "thread": head.thread,
+        "needs_reply": bool(head.needs_reply),
+        "stage": None if stage is None else stage.label,
+        "progress": None if stage is None else "closed" if stage is Stage.ACKED else "open",
+        "trust": TRUST_LOCAL,
+        "policy": POLICY_ASK,
+        "bytes": head.body_bytes,
+        "attachments": 0,
+    }
+
+
+def copy_of(context: Context, tx: Tx, copy: Copy) -> Result:
+    """What the sender may see of one recipient's copy."""
+    return {
+        "address": context.host.address(copy.name),
+        "stage": Stage(copy.stage).label,
+        "at": rfc3339(copy.stage_ms),
+        "did": copy.did,
+        "note": copy.note,
+        "outcome": copy.outcome,
+        "liveness": _liveness(context, tx, copy.recipient_no),
+        "error": None,
+    }
+
+
+def _liveness(context: Context, tx: Tx, identity_no: int) -> str:
+    row = leases.find(tx, identity_no)
+    if row.lease.state is not LeaseState.HELD:
+        return "offline"
+    seen = context.observe(row)
+    if seen is None or seen.evidence == "unknown":
+        return "unknown"
+    return "live" if seen.evidence == "live" else "offline"
+
+
+def correspondent(context: Context, tx: Tx, address_text: str | None) -> int | None:
+    """The key of the identity that a filter names, None without one. Raises unknown-identity."""
+    if address_text is None:
+        return None
+    address = names.parse_address(address_text)
+    identity = None
+    if address.kind in ("name", "owner") and address.host in (None, context.host.label):
+        identity = identities.by_name(tx, address.name or names.OWNER)
+    if identity is None:
+        close = names.suggest(address.name, identities.names(tx))
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise MbxError(
+            "unknown-identity", f"nobody is called {address_text}{hint}", "mbx identity list"
+        )
+    return identity.no

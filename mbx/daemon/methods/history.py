@@ -1,0 +1,215 @@
+"""`mail.thread` and `mail.search`: the holder's own mail, sent and received, in other orders."""
+
+import json
+from typing import Final, NamedTuple
+
+from mbx.core import cursor, limits, names
+from mbx.core.errors import MbxError
+from mbx.core.ids import IdPrefix, parse_prefix
+from mbx.core.message import KINDS
+from mbx.core.moments import parse_moment
+from mbx.core.terms import match_of
+from mbx.core.text import check_line
+from mbx.daemon import listing
+from mbx.daemon.budget import Budget
+from mbx.daemon.context import Answer, Context, Result
+from mbx.daemon.gate import Holder
+from mbx.daemon.methods.table import lease_method
+from mbx.daemon.params import Params
+from mbx.store import history, messages, search
+from mbx.store.database import Tx
+from mbx.store.history import Filters, OwnMessage
+
+_NEWEST: Final = 2**62
+_INDEX_BATCH: Final = 1_024
+_SNIPPET_CHARS: Final = 120
+_SNIPPET_BEFORE_CHARS: Final = 30
+
+
+# -- thread ---------------------------------------------------------------------------------------
+
+
+class ThreadRequest(NamedTuple):
+    """The thread of a message, in pages."""
+
+    id: IdPrefix
+    rows: int
+    cursor: str | None
+
+
+def _read_thread(params: Params) -> ThreadRequest:
+    prefix = parse_prefix(params.string("id"))
+    rows = params.integer("limit", limits.LIST_MAX_ROWS, 1, limits.LIST_MAX_ROWS)
+    return ThreadRequest(prefix, rows, params.optional_string("cursor"))
+
+
+def _thread(context: Context, tx: Tx, holder: Holder, request: ThreadRequest) -> Answer:
+    own = holder.binding
+    thread = _thread_of(tx, own.identity_no, request.id)
+    after_no = 0
+    if request.cursor is not None:
+        after_no = cursor.decode(request.cursor, "thread", own.identity, (thread,))
+    found = history.thread_page(
+        tx, own.identity_no, thread, after_no=after_no, rows=request.rows + 1
+    )
+    budget, entries = Budget(), list[Result]()
+    for message in found[: request.rows]:
+        entry = _thread_entry(context, tx, own.identity_no, message)
+        if not budget.take(entry) and entries:
+            break
+        entries.append(entry)
+    has_more = len(found) > len(entries)
+    last_no = found[len(entries) - 1].no if entries else 0
+    following = cursor.encode("thread", own.identity, (thread,), last_no) if has_more else None
+    return Answer(
+        {"thread": thread, "messages": entries, "next_cursor": following, "has_more": has_more}
+    )
+
+
+def _thread_of(tx: Tx, own_no: int, prefix: IdPrefix) -> str:
+    found = [
+        (digest, thread)
+        for _, digest, thread in history.own(tx, own_no, prefix.low8, prefix.high8)
+        if prefix.matches(digest)
+    ]
+    if not found:
+        raise MbxError("not-found", f"no message with id {prefix.text}", "mbx inbox --all")
+    if len({thread for _, thread in found}) > 1:
+        raise MbxError(
+            "ambiguous",
+            f"{prefix.text} fits {len(found)} messages",
+            "give more characters of the id",
+            candidates=[thread for _, thread in found],
+        )
+    return found[0][1]
+
+
+def _thread_entry(context: Context, tx: Tx, own_no: int, message: OwnMessage) -> Result:
+    """A message with its receipts: all of them for its sender, else those of the own copy."""
+    copies = messages.copies(tx, message.no)
+    shown = [copy for copy in copies if message.sender_no == own_no or copy.recipient_no == own_no]
+    return {
+        **listing.listed(context, message),
+        "to": [context.host.address(copy.name) for copy in copies],
+        "recipients": [listing.copy_of(context, tx, copy) for copy in shown],
+    }
+
+
+# -- search ---------------------------------------------------------------------------------------
+
+
+class SearchRequest(NamedTuple):
+    """Words to find, literally, and what to leave out."""
+
+    match: str
+    words: tuple[str, ...]
+    sender: str | None
+    recipient: str | None
+    kind: str | None
+    since: str | None
+    until: str | None
+    rows: int
+    cursor: str | None
+
+
+def _read_search(params: Params) -> SearchRequest:
+    query = params.string("query")
+    check_line("query", query, limits.SEARCH_CHARS_MAX)
+    request = SearchRequest(
+        _match(query),
+        tuple(query.split()),
+        params.optional_string("from"),
+        params.optional_string("to"),
+        params.choice("kind", KINDS),
+        params.optional_string("since"),
+        params.optional_string("until"),
+        params.rows(),
+        params.optional_string("cursor"),
+    )
+    for address in (request.sender, request.recipient):
+        if address is not None:
+            names.parse_address(address)
+    for field, text in (("since", request.since), ("until", request.until)):
+        if text is not None:
+            parse_moment(field, text, 0)
+    return request
+
+
+def _match(query: str) -> str:
+    words = query.split()
+    if len(words) > limits.SEARCH_WORDS_MAX:
+        raise MbxError(
+            "too-many",
+            f"{len(words)} words are too many to search for; {limits.SEARCH_WORDS_MAX} are allowed",
+            limit=limits.SEARCH_WORDS_MAX,
+        )
+    found = [match for word in words if (match := match_of(word))]
+    if not found:
+        raise MbxError("usage", "a search needs a word with a letter or a digit")
+    return " AND ".join(found)
+
+
+def _search(context: Context, tx: Tx, holder: Holder, request: SearchRequest) -> Answer:
+    own, now_ms = holder.binding, context.moment.now_ms
+    while search.index_some(tx, _INDEX_BATCH):
+        pass  # the index follows behind the commits: first let it catch up
+    position = _NEWEST
+    scope = request[:7]
+    if request.cursor is not None:
+        position = cursor.decode(request.cursor, "search", own.identity, scope)
+    filters = Filters(
+        request.kind,
+        listing.correspondent(context, tx, request.sender),
+        listing.correspondent(context, tx, request.recipient),
+        parse_moment("since", request.since, now_ms) if request.since else None,
+        parse_moment("until", request.until, now_ms) if request.until else None,
+    )
+    found = history.found_page(
+        tx, own.identity_no, request.match, filters, before_no=position, rows=request.rows + 1
+    )
+    shown = found[: request.rows]
+    has_more = len(found) > len(shown)
+    following = cursor.encode("search", own.identity, scope, shown[-1].no) if has_more else None
+    return Answer(
+        {
+            "messages": [_hit(context, tx, message, request.words) for message in shown],
+            "next_cursor": following,
+            "has_more": has_more,
+        }
+    )
+
+
+def _hit(context: Context, tx: Tx, message: OwnMessage, words: tuple[str, ...]) -> Result:
+    body: str = json.loads(messages.payload(tx, message.no))["body"]
+    return {**listing.listed(context, message), "snippet": snippet(body, words)}
+
+
+def snippet(body: str, words: tuple[str, ...]) -> str:
+    """About 120 characters of the body around the first of `words`, on one line."""
+    folded = body.casefold()
+    # Folding may change lengths; then the place is a little off, never outside.
+    places = [place for word in words if (place := folded.find(word.casefold())) >= 0]
+    start = max(0, min(places, default=0) - _SNIPPET_BEFORE_CHARS)
+    piece = body[start : start + _SNIPPET_CHARS]
+    before = "\u2026" if start else ""
+    after = "\u2026" if start + _SNIPPET_CHARS < len(body) else ""
+    return before + " ".join(piece.split()) + after
+
+
+METHODS: Final = (
+    lease_method(
+        "mail.thread",
+        "A conversation in order, each message with its receipts; changes nothing.",
+        _read_thread,
+        _thread,
+        writes=False,
+    ),
+    lease_method(
+        "mail.search",
+        "One's own mail by words, taken literally, newest first.",
+        _read_search,
+        _search,
+        writes=True,
+    ),
+)
+"""What this module adds to the table of methods."""

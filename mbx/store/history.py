@@ -1,0 +1,91 @@
+"""Threads and searches: messages of one identity's own, sent or received, in other orders."""
+
+from typing import Final, NamedTuple
+
+from mbx.core.ids import parse_prefix
+from mbx.core.keys import crockford
+from mbx.store.database import Row, Tx
+
+_OF_THREAD: Final = (
+    "SELECT m.no, m.digest, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
+    " m.body_bytes, m.sender_no, (SELECT d.stage FROM deliveries AS d"
+    " WHERE d.recipient_no = ?1 AND d.message_no = m.no)"
+    " FROM messages AS m JOIN identities AS i ON i.no = m.sender_no"
+    " WHERE ((m.thread = ?2 AND m.reply_no IS NOT NULL) OR m.id8 = ?3) AND m.thread = ?2"
+    " AND m.no > ?4 AND (m.sender_no = ?1 OR EXISTS (SELECT 1 FROM deliveries AS d"
+    " WHERE d.recipient_no = ?1 AND d.message_no = m.no)) ORDER BY m.no LIMIT ?5"
+)
+_FOUND: Final = (
+    "SELECT m.no, m.digest, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
+    " m.body_bytes, m.sender_no, (SELECT d.stage FROM deliveries AS d"
+    " WHERE d.recipient_no = ?1 AND d.message_no = m.no)"
+    " FROM search AS s JOIN messages AS m ON m.no = s.rowid"
+    " JOIN identities AS i ON i.no = m.sender_no"
+    " WHERE s.search MATCH ?2 AND s.rowid < ?3 AND (m.sender_no = ?1 OR EXISTS"
+    " (SELECT 1 FROM deliveries AS d WHERE d.recipient_no = ?1 AND d.message_no = m.no))"
+    " AND (?4 IS NULL OR m.kind = ?4) AND (?5 IS NULL OR m.sender_no = ?5)"
+    " AND (?6 IS NULL OR EXISTS (SELECT 1 FROM deliveries AS t"
+    " WHERE t.recipient_no = ?6 AND t.message_no = m.no))"
+    " AND (?7 IS NULL OR m.accepted_ms >= ?7) AND (?8 IS NULL OR m.accepted_ms < ?8)"
+    " ORDER BY s.rowid DESC LIMIT ?9"
+)
+_ONE: Final = (
+    "SELECT m.no, m.digest, m.thread FROM messages AS m"
+    " WHERE m.id8 BETWEEN ?2 AND ?3 AND (m.sender_no = ?1 OR EXISTS (SELECT 1 FROM deliveries AS d"
+    " WHERE d.recipient_no = ?1 AND d.message_no = m.no)) ORDER BY m.no LIMIT 8"
+)
+
+
+class OwnMessage(NamedTuple):
+    """One message of an identity's own; `stage` is of its copy, None where it only sent it."""
+
+    no: int
+    digest: bytes
+    sender: str
+    subject: str
+    kind: str
+    accepted_ms: int
+    thread: str
+    needs_reply: int
+    body_bytes: int
+    sender_no: int
+    stage: int | None
+
+    @property
+    def id(self) -> str:
+        """The record id."""
+        return crockford(self.digest)
+
+
+class Filters(NamedTuple):
+    """What a search leaves out: keys of identities, ms UTC (`until_ms` exclusive)."""
+
+    kind: str | None = None
+    sender_no: int | None = None
+    recipient_no: int | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+def thread_page(tx: Tx, own_no: int, thread: str, *, after_no: int, rows: int) -> list[OwnMessage]:
+    """Messages of a thread that `own_no` sent or received, in order of arrival."""
+    root8 = parse_prefix(thread).low8
+    parameters = (own_no, thread, root8, after_no, rows)
+    return [_row(row) for row in tx.all(_OF_THREAD, parameters)]
+
+
+def found_page(
+    tx: Tx, own_no: int, match: str, filters: Filters, *, before_no: int, rows: int
+) -> list[OwnMessage]:
+    """Messages of `own_no` that the full-text expression finds, newest first."""
+    parameters = (own_no, match, before_no, *filters, rows)
+    return [_row(row) for row in tx.all(_FOUND, parameters)]
+
+
+def own(tx: Tx, own_no: int, low8: int, high8: int) -> list[tuple[int, bytes, str]]:
+    """(key, digest, thread) of messages sent or received whose first eight bytes are in a range."""
+    return [(row[0], row[1], row[2]) for row in tx.all(_ONE, (own_no, low8, high8))]
+
+
+def _row(row: Row) -> OwnMessage:
+    return OwnMessage(*row)
