@@ -32,7 +32,7 @@ _FOUND: Final = (
 _ONE: Final = (
     "SELECT m.no, m.digest, m.thread FROM messages AS m"
     " WHERE m.id8 BETWEEN ?2 AND ?3 AND (m.sender_no = ?1 OR EXISTS (SELECT 1 FROM deliveries AS d"
-    " WHERE d.recipient_no = ?1 AND d.message_no = m.no)) ORDER BY m.no LIMIT 8"
+    " WHERE d.recipient_no = ?1 AND d.message_no = m.no)) ORDER BY +m.no LIMIT 8"
 )
 
 

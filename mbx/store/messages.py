@@ -23,8 +23,10 @@ _FILTER: Final = (
 )
 _OPEN_PAGE: Final = _HEAD + " WHERE d.recipient_no = ?1 AND d.stage < 5" + _FILTER
 _WHOLE_PAGE: Final = _HEAD + " WHERE d.recipient_no = ?1" + _FILTER
+# The signs of plus keep SQLite from walking the whole mailbox in order instead of asking for the id
+# (85 ms for each id among 10^5 messages, measured).
 _RECEIVED: Final = (
-    _HEAD + " WHERE m.id8 BETWEEN ?2 AND ?3 AND d.recipient_no = ?1 ORDER BY m.no LIMIT 8"
+    _HEAD + " WHERE m.id8 BETWEEN ?2 AND ?3 AND +d.recipient_no = ?1 ORDER BY +m.no LIMIT 8"
 )
 _SENT_PAGE: Final = (
     "SELECT no, digest, subject, accepted_ms FROM messages"
@@ -32,7 +34,7 @@ _SENT_PAGE: Final = (
 )
 _SENT_ONE: Final = (
     "SELECT no, digest, subject, accepted_ms FROM messages"
-    " WHERE id8 BETWEEN ?2 AND ?3 AND sender_no = ?1 ORDER BY no LIMIT 8"
+    " WHERE id8 BETWEEN ?2 AND ?3 AND +sender_no = ?1 ORDER BY +no LIMIT 8"
 )
 _COPIES: Final = (
     "SELECT i.name, i.identity, d.recipient_no, d.stage, d.stage_ms, d.did, d.note, d.outcome"

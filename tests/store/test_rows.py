@@ -403,6 +403,35 @@ def test_the_index_follows_in_batches_and_knows_what_is_pending(store: Store) ->
     assert store.do(lambda tx: search.index_some(tx, 2)) == 0, "nothing is indexed twice"
 
 
+def test_a_batch_of_the_index_is_bounded_in_bytes_too(store: Store) -> None:
+    alice = store.identity("alice")
+    half = "x" * (search.BATCH_MAX_BYTES // 2)
+    for text in [half, half, "short", half, half, "last"]:
+        store.do(lambda tx, t=text: messages.add(tx, new_message(alice, t), [(alice.no, False)]))  # type: ignore[misc]
+    left = [store.do(lambda tx: search.index_some(tx, 100)) for _ in range(4)]
+    assert left == [4, 2, 0, 0]
+
+
+# -- looking up ids -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("look", [messages.received, messages.sent_one])
+def test_an_id_is_asked_of_its_own_index_however_large_the_mailbox(
+    look: Callable[..., Any], store: Store
+) -> None:
+    asked: list[str] = []
+    prefix = parse_prefix("0" * 8)
+
+    def unit(tx: Tx) -> None:
+        store.connection.set_trace_callback(asked.append)
+        look(tx, 1, prefix)
+        store.connection.set_trace_callback(None)
+
+    store.do(unit)
+    plan = [row[3] for row in store.connection.execute(f"EXPLAIN QUERY PLAN {asked[0]}")]
+    assert "USING INDEX messages_by_id" in plan[0]
+
+
 # -- inspection -----------------------------------------------------------------------------------
 
 
