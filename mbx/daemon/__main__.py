@@ -31,7 +31,12 @@ def main(argv: Sequence[str]) -> int:
         if lock is None:
             _say({"ready": False, "reason": "running", "home": paths.home()})
             return 0
-        return _serve(paths, foreground)
+        make_folder(paths.run_dir())
+        run_lock = _lock_folder(paths.run_dir())
+        try:
+            return _serve(paths, foreground)
+        finally:
+            os.close(run_lock)
     except MbxError as error:
         _say({"error": error.as_object()})
         return error.exit_status
@@ -50,6 +55,25 @@ def _lock(path: str) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
+    return descriptor
+
+
+def _lock_folder(path: str) -> int:
+    """The descriptor that holds the run folder: two homes that share one would share a socket.
+
+    Raises MbxError while a daemon of another home holds it.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise MbxError(
+            "daemon-unreachable",
+            f"the run folder {path} is that of a running daemon of another MBX_HOME",
+            "unset MBX_RUN, or set it to a folder of its own",
+            path=path,
+        ) from None
     return descriptor
 
 

@@ -155,6 +155,20 @@ def test_a_lock_file_alone_does_not_block_and_a_held_one_does(home: Path) -> Non
         assert blocked.wait() == 0
 
 
+def test_two_homes_cannot_share_a_run_folder(home: Path) -> None:
+    run = str(home / "shared")
+    ours, theirs = home / "ours", home / "theirs"
+    with Daemon(ours, environment={"MBX_RUN": run}) as daemon:
+        error = refusal(theirs, MBX_RUN=run)
+        assert (error["code"], error["path"]) == ("daemon-unreachable", run)
+        assert "MBX_RUN" in error["next"]
+        with daemon.line() as line:
+            line.hello()
+            assert line.call("daemon.status")["home"] == str(ours)
+    with Daemon(theirs, environment={"MBX_RUN": run}):
+        assert refusal(ours, MBX_RUN=run)["code"] == "daemon-unreachable"
+
+
 def test_something_else_in_the_sockets_place_is_named_and_left(home: Path) -> None:
     run = home / "run"
     run.mkdir(mode=0o700)
