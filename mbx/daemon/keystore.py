@@ -13,6 +13,7 @@ from typing import Final
 
 from mbx.core.errors import MbxError
 from mbx.core.keys import SigningKey, key_id
+from mbx.paths import quoted
 
 ROLE: Final = "host"
 _TYPE: Final = "mbx-host-key"
@@ -57,7 +58,7 @@ def _check_file(path: str, found: os.stat_result) -> None:
         raise _wrong(path, f"belongs to user {found.st_uid}")
     if found.st_mode & 0o077:
         mode = stat.S_IMODE(found.st_mode)
-        raise _wrong(path, f"can be read by others (mode {mode:04o})", f"chmod 600 {path}")
+        raise _wrong(path, f"can be read by others (mode {mode:04o})", f"chmod 600 {quoted(path)}")
 
 
 def _parse(path: str, raw: bytes) -> SigningKey:

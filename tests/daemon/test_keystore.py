@@ -195,6 +195,17 @@ def test_a_key_that_others_can_read_is_refused_with_the_remedy(mode: int, path: 
     assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
+def test_the_remedy_for_an_open_key_is_a_command_in_any_folder(tmp_path: Path) -> None:
+    odd = tmp_path / "a b"
+    odd.mkdir()
+    path = odd / "host.key"
+    good_file(path)
+    path.chmod(0o644)
+    with pytest.raises(MbxError) as refused:
+        load(path)
+    assert refused.value.next_step == f"chmod 600 '{path}'"
+
+
 # -- with the daemon around it --------------------------------------------------------------------
 
 
