@@ -22,9 +22,9 @@ from mbx.store.database import connect
 _ID: Final = "0123456789abcdefghjkmnpqrs"
 _NOW_MS: Final = 1_760_000_000_000
 _MESSAGE: Final = (
-    "INSERT INTO messages (id8, thread, reply_no, sender_no, accepted_ms, kind, needs_reply, plain,"
-    " body_bytes, subject, digest, signature, payload)"
-    " VALUES (?, ?, NULL, ?, ?, 'message', 0, 1, ?, ?, ?, ?, ?)"
+    "INSERT INTO messages (id8, id, thread, reply_no, sender_no, accepted_ms, kind, needs_reply,"
+    " plain, body_bytes, subject, digest, signature, payload)"
+    " VALUES (?, ?, ?, NULL, ?, ?, 'message', 0, 1, ?, ?, ?, ?, ?)"
 )
 _DELIVERY: Final = (
     "INSERT INTO deliveries (recipient_no, message_no, stage, stage_ms) VALUES (?, ?, 2, ?)"
@@ -155,6 +155,7 @@ def rows(number: int, sender: int, record: Sealed) -> tuple[tuple[object, ...], 
     """(message, answer) of one send as the store keeps them."""
     message = (
         int.from_bytes(record.digest[:8], "big", signed=True),
+        record.id,
         record.id,
         sender,
         _NOW_MS,

@@ -20,6 +20,9 @@ class Stage(IntEnum):
         return self.name.lower().replace("_", "-")
 
 
+STAGE_LABELS: Final = tuple(stage.label for stage in Stage)
+"""The labels by the integers of the stages."""
+
 OUTCOMES: Final = frozenset({"acted", "replied", "noted", "declined", "superseded"})
 """What an ack may say was done with the message."""
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from mbx.core.errors import MbxError
-from mbx.core.keys import crockford
 from mbx.core.limits import ID_CHARS, ID_PREFIX_MIN_CHARS
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -20,9 +19,9 @@ class IdPrefix:
     low8: int
     high8: int
 
-    def matches(self, digest: bytes) -> bool:
-        """True when the id of this 32-byte digest starts with the prefix."""
-        return crockford(digest).startswith(self.text)
+    def matches(self, full_id: str) -> bool:
+        """True when this id starts with the prefix."""
+        return full_id.startswith(self.text)
 
 
 def id8(digest: bytes) -> int:

@@ -160,19 +160,22 @@ class Daemon:
         return self._dispatcher.work(caller, method, params)
 
     def _submit(self, work: Work, done: Callable[[Outcome[Answer]], None]) -> None:
-        queue = self._committer.write if work.writes else self._committer.read
-        if work.when_full is None:
-            queue(work.unit, lambda outcome: self._finish(outcome, done))
-            return
-        reading = Work(work.when_full, writes=False)
-        queue(
-            work.unit,
-            lambda outcome: (
-                self._submit(reading, done)
-                if _is_disk_full(outcome)
-                else self._finish(outcome, done)
-            ),
-        )
+        if not work.writes:
+            self._committer.read(
+                work.unit, lambda outcome: self._finish(outcome, done), brief=work.brief
+            )
+        elif work.when_full is None:
+            self._committer.write(work.unit, lambda outcome: self._finish(outcome, done))
+        else:
+            reading = Work(work.when_full, writes=False)
+            self._committer.write(
+                work.unit,
+                lambda outcome: (
+                    self._submit(reading, done)
+                    if _is_disk_full(outcome)
+                    else self._finish(outcome, done)
+                ),
+            )
 
     def _finish(self, outcome: Outcome[Answer], done: Callable[[Outcome[Answer]], None]) -> None:
         """Committed: let the effects out, then the answer."""

@@ -22,6 +22,7 @@ _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 """A string, or the beginning of one that never ends: that is no JSON, and to look for its end again
 from every quote in it would cost the square of the line (20 s for 64 KiB, measured)."""
 _SUSPECT_NUMBER: Final = re.compile(rb"[0-9]{%d}|[.eE][0-9+-]|-0" % (JSON_DIGITS_MAX + 1))
+_LONG: Final = 10**JSON_DIGITS_MAX
 _FEW: Final = min(JSON_KEYS_MAX, JSON_ELEMENTS_MAX)
 
 
@@ -29,11 +30,20 @@ def decode(line: bytes, max_bytes: int) -> JsonValue:
     """The value of a request line. Raises CanonicalError with the reason."""
     if len(line) > max_bytes:
         raise CanonicalError(f"the line has {len(line):,} bytes; the limit is {max_bytes:,}")
+    value: Any
+    if line.count(b",") < _FEW:
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            return parse_line(line, max_bytes)
+        # Printed again it is the same: no key was repeated, no number written oddly.
+        if _is_plain(value, JSON_DEPTH_MAX) and orjson.dumps(value) == line:
+            return value  # type: ignore[no-any-return]
     bare = _STRING.sub(b"", line)
     if bare.count(b",") > LINE_VALUES_MAX:
         raise CanonicalError(f"more than {LINE_VALUES_MAX:,} values")
     try:
-        value: Any = orjson.loads(line)
+        value = orjson.loads(line)
     except orjson.JSONDecodeError:
         return parse_line(line, max_bytes)
     if (
@@ -58,6 +68,18 @@ def canonical(value: object) -> bytes:
     Raises TypeError for lone surrogates and integers beyond 53 bits.
     """
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Nothing in it but objects, arrays, strings, short integers and constants, not too deep."""
+    kind = type(value)
+    if kind is dict:
+        return depth > 0 and all(_is_plain(inner, depth - 1) for inner in value.values())
+    if kind is list:
+        return depth > 0 and all(_is_plain(inner, depth - 1) for inner in value)
+    if kind is int:
+        return bool(-_LONG < value < _LONG)
+    return kind is not float
 
 
 def _count_keys(value: Any) -> int:

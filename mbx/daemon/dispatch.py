@@ -37,11 +37,15 @@ _ADMIT: Final[Mapping[Access, Callable[[Tx, Caller], Open | Session | Holder]]] 
 
 
 class Work(NamedTuple):
-    """A unit of work and the queue it belongs to; `when_full` reads in its place on a full disk."""
+    """A unit of work and the queue it belongs to.
+
+    `when_full` reads in its place on a full disk; a `brief` one may run on the loop.
+    """
 
     unit: Unit[Answer]
     writes: bool
     when_full: Unit[Answer] | None = None
+    brief: bool = False
 
 
 class Dispatcher:
@@ -84,7 +88,7 @@ class Dispatcher:
         context = self.context()
         unit = _unit(context, caller, method, call)
         if method.when_full is None:
-            return Work(unit, method.writes)
+            return Work(unit, method.writes, brief=method.brief)
         reading = replace(method, act=method.when_full, writes=False)
         return Work(unit, method.writes, _unit(context, caller, reading, call._replace(key=None)))
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from mbx.core import names
-from mbx.core.delivery import Stage
+from mbx.core.delivery import STAGE_LABELS, Stage
 from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState
 from mbx.daemon.context import Context, Result
@@ -27,7 +27,7 @@ POLICY_LINE_ASK: Final = (
 
 def listed(context: Context, head: Head | OwnMessage) -> Result:
     """One line of a listing; stage and progress are None for what one only sent."""
-    stage = None if head.stage is None else Stage(head.stage)
+    stage = head.stage
     return {
         "id": head.id,
         "from": context.host.address(head.sender),
@@ -36,8 +36,8 @@ def listed(context: Context, head: Head | OwnMessage) -> Result:
         "at": rfc3339(head.accepted_ms),
         "thread": head.thread,
         "needs_reply": bool(head.needs_reply),
-        "stage": None if stage is None else stage.label,
-        "progress": None if stage is None else "closed" if stage is Stage.ACKED else "open",
+        "stage": None if stage is None else STAGE_LABELS[stage],
+        "progress": None if stage is None else "closed" if stage == Stage.ACKED else "open",
         "trust": TRUST_LOCAL,
         "policy": POLICY_ASK,
         "bytes": head.body_bytes,
@@ -49,7 +49,7 @@ def copy_of(context: Context, tx: Tx, copy: Copy) -> Result:
     """What the sender may see of one recipient's copy."""
     return {
         "address": context.host.address(copy.name),
-        "stage": Stage(copy.stage).label,
+        "stage": STAGE_LABELS[copy.stage],
         "at": rfc3339(copy.stage_ms),
         "did": copy.did,
         "note": copy.note,

@@ -3,7 +3,9 @@
 import hashlib
 import os
 import time
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+_POOL_BYTES: Final = 4_096
 
 
 class World(Protocol):
@@ -20,7 +22,11 @@ class World(Protocol):
 
 
 class SystemWorld:
-    """The machine's own clocks and random source."""
+    """The machine's own clocks and random source, of which it asks many bytes at a time."""
+
+    def __init__(self) -> None:
+        self._pool = b""
+        self._used = 0
 
     def now_ms(self) -> int:
         """Wall clock, ms UTC."""
@@ -31,8 +37,11 @@ class SystemWorld:
         return time.monotonic_ns() // 1_000_000
 
     def random_bytes(self, count: int) -> bytes:
-        """From the kernel."""
-        return os.urandom(count)
+        """From the kernel; each byte once."""
+        if self._used + count > len(self._pool):
+            self._pool, self._used = os.urandom(max(_POOL_BYTES, count)), 0
+        first, self._used = self._used, self._used + count
+        return self._pool[first : self._used]
 
 
 class Moment(NamedTuple):

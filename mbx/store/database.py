@@ -138,8 +138,15 @@ def refusal_of(error: Exception) -> Exception:
     return error
 
 
-def run_group(connection: sqlite3.Connection, units: Sequence[Unit[Any]]) -> list[Outcome[Any]]:
+def run_group(
+    connection: sqlite3.Connection,
+    units: Sequence[Unit[Any]],
+    hurry: Callable[[], bool] = lambda: False,
+) -> list[Outcome[Any]]:
     """Run `units` in one durable transaction; every outcome is final when this returns.
+
+    When `hurry` says so, what has run by then is committed and the units after it are left out:
+    there are fewer outcomes than units.
 
     SQLITE_FULL, IOERR, NOMEM and INTERRUPT end the *whole* transaction, units already released
     included, and a SAVEPOINT after that would commit by itself. So `in_transaction` is looked at
@@ -149,7 +156,7 @@ def run_group(connection: sqlite3.Connection, units: Sequence[Unit[Any]]) -> lis
 
     Raises StoreFailure when the store itself failed.
     """
-    outcomes, culprit = _run_together(connection, units)
+    outcomes, culprit = _run_together(connection, units, hurry)
     if outcomes is None:
         outcomes = [
             culprit[1]
@@ -162,24 +169,29 @@ def run_group(connection: sqlite3.Connection, units: Sequence[Unit[Any]]) -> lis
 
 def run_reads(connection: sqlite3.Connection, units: Sequence[Unit[Any]]) -> list[Outcome[Any]]:
     """Run read-only `units` over one snapshot; a unit that tries to write is refused."""
-    connection.execute("PRAGMA query_only = ON")
+    # Not by PRAGMA query_only: each change of it makes SQLite prepare every statement anew.
     try:
         connection.execute("BEGIN")
         tx = Tx(connection, _commit_seq(connection))
-        return [_read(tx, unit) for unit in units]
+        return [_read(connection, tx, unit) for unit in units]
     except sqlite3.Error as error:
         return [Refused(refusal_of(error)) for _ in units]
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-        connection.execute("PRAGMA query_only = OFF")
 
 
-def _read(tx: Tx, unit: Unit[Any]) -> Outcome[Any]:
+def _read(connection: sqlite3.Connection, tx: Tx, unit: Unit[Any]) -> Outcome[Any]:
+    before = connection.total_changes
     try:
-        return Committed(unit(tx), tx.commit_seq)
+        value = unit(tx)
     except Exception as error:  # noqa: BLE001  every failure is one unit's own answer
         return Refused(refusal_of(error))
+    if connection.total_changes == before:
+        return Committed(value, tx.commit_seq)
+    connection.execute("ROLLBACK")
+    connection.execute("BEGIN")
+    return Refused(MbxError("internal", "a unit of work that only reads tried to write"))
 
 
 def _commit_seq(connection: sqlite3.Connection) -> int:
@@ -188,7 +200,7 @@ def _commit_seq(connection: sqlite3.Connection) -> int:
 
 
 def _run_together(
-    connection: sqlite3.Connection, units: Sequence[Unit[Any]]
+    connection: sqlite3.Connection, units: Sequence[Unit[Any]], hurry: Callable[[], bool]
 ) -> tuple[list[Outcome[Any]] | None, tuple[int, Refused] | None]:
     """All outcomes; or None and the unit, if one is to blame, that ended the transaction."""
     outcomes: list[Outcome[Any]] = []
@@ -203,6 +215,8 @@ def _run_together(
             if isinstance(outcome, Committed):
                 last_seq = outcome.commit_seq
             outcomes.append(outcome)
+            if hurry():
+                break
         if last_seq != first_seq:
             _save_commit_seq(connection, last_seq)
         connection.execute("COMMIT")
@@ -321,13 +335,22 @@ class Database:
         """
         return cls(await aiosqlite.Connection(prepare, iter_chunk_size=64))
 
-    async def write(self, units: Sequence[Unit[Any]]) -> list[Outcome[Any]]:
-        """`run_group` in the connection's thread."""
-        return await self._hop(run_group, units)
+    async def write(
+        self, units: Sequence[Unit[Any]], hurry: Callable[[], bool] = lambda: False
+    ) -> list[Outcome[Any]]:
+        """`run_group` in the connection's thread; `hurry` is asked there."""
+        return await self._hop(run_group, units, hurry)
 
     async def read(self, units: Sequence[Unit[Any]]) -> list[Outcome[Any]]:
         """`run_reads` in the connection's thread."""
         return await self._hop(run_reads, units)
+
+    def read_here(self, unit: Unit[Any]) -> Outcome[Any]:
+        """`run_reads` of one unit in the caller's thread.
+
+        Only while no hop is under way: the connection is one thread's at a time, whoever it is.
+        """
+        return run_reads(self._connection._conn, [unit])[0]
 
     async def close(self) -> None:
         """Checkpoint the log into the file and close."""
@@ -335,10 +358,11 @@ class Database:
 
     async def _hop(
         self,
-        act: Callable[[sqlite3.Connection, Sequence[Unit[Any]]], list[Outcome[Any]]],
+        act: Callable[..., list[Outcome[Any]]],
         units: Sequence[Unit[Any]],
+        *more: object,
     ) -> list[Outcome[Any]]:
         # aiosqlite has no public way to run a function in its thread; statement by statement costs
         # 90-200 µs each. tests/store/test_database.py fails when a release changes these two names.
         execute: Callable[..., Awaitable[list[Outcome[Any]]]] = self._connection._execute
-        return await execute(act, self._connection._conn, units)
+        return await execute(act, self._connection._conn, units, *more)

@@ -2,12 +2,11 @@
 
 from typing import Final, NamedTuple
 
-from mbx.core.ids import parse_prefix
-from mbx.core.keys import crockford
+from mbx.core.ids import IdPrefix, parse_prefix
 from mbx.store.database import Row, Tx
 
 _OF_THREAD: Final = (
-    "SELECT m.no, m.digest, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
+    "SELECT m.no, m.id, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
     " m.body_bytes, m.sender_no, (SELECT d.stage FROM deliveries AS d"
     " WHERE d.recipient_no = ?1 AND d.message_no = m.no)"
     " FROM messages AS m JOIN identities AS i ON i.no = m.sender_no"
@@ -16,7 +15,7 @@ _OF_THREAD: Final = (
     " WHERE d.recipient_no = ?1 AND d.message_no = m.no)) ORDER BY m.no LIMIT ?5"
 )
 _FOUND: Final = (
-    "SELECT m.no, m.digest, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
+    "SELECT m.no, m.id, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
     " m.body_bytes, m.sender_no, (SELECT d.stage FROM deliveries AS d"
     " WHERE d.recipient_no = ?1 AND d.message_no = m.no)"
     " FROM search AS s JOIN messages AS m ON m.no = s.rowid"
@@ -30,7 +29,7 @@ _FOUND: Final = (
     " ORDER BY s.rowid DESC LIMIT ?9"
 )
 _ONE: Final = (
-    "SELECT m.no, m.digest, m.thread FROM messages AS m"
+    "SELECT m.id, m.thread FROM messages AS m"
     " WHERE m.id8 BETWEEN ?2 AND ?3 AND (m.sender_no = ?1 OR EXISTS (SELECT 1 FROM deliveries AS d"
     " WHERE d.recipient_no = ?1 AND d.message_no = m.no)) ORDER BY +m.no LIMIT 8"
 )
@@ -40,7 +39,7 @@ class OwnMessage(NamedTuple):
     """One message of an identity's own; `stage` is of its copy, None where it only sent it."""
 
     no: int
-    digest: bytes
+    id: str
     sender: str
     subject: str
     kind: str
@@ -50,11 +49,6 @@ class OwnMessage(NamedTuple):
     body_bytes: int
     sender_no: int
     stage: int | None
-
-    @property
-    def id(self) -> str:
-        """The record id."""
-        return crockford(self.digest)
 
 
 class Filters(NamedTuple):
@@ -82,9 +76,10 @@ def found_page(
     return [_row(row) for row in tx.all(_FOUND, parameters)]
 
 
-def own(tx: Tx, own_no: int, low8: int, high8: int) -> list[tuple[int, bytes, str]]:
-    """(key, digest, thread) of messages sent or received whose first eight bytes are in a range."""
-    return [(row[0], row[1], row[2]) for row in tx.all(_ONE, (own_no, low8, high8))]
+def own(tx: Tx, own_no: int, prefix: IdPrefix) -> list[tuple[str, str]]:
+    """(id, thread) of the messages sent or received whose id starts with `prefix`."""
+    rows = tx.all(_ONE, (own_no, prefix.low8, prefix.high8))
+    return [(row[0], row[1]) for row in rows if prefix.matches(row[0])]
 
 
 def _row(row: Row) -> OwnMessage:

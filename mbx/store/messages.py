@@ -6,13 +6,12 @@ from typing import Final, NamedTuple
 
 from mbx.core.delivery import Stage
 from mbx.core.ids import IdPrefix, id8
-from mbx.core.keys import crockford
 from mbx.core.record import Sealed
 from mbx.core.terms import is_plain
 from mbx.store.database import Tx
 
 _HEAD: Final = (
-    "SELECT m.no, m.digest, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
+    "SELECT m.no, m.id, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
     " m.body_bytes, d.stage, m.sender_no"
     " FROM deliveries AS d JOIN messages AS m ON m.no = d.message_no"
     " JOIN identities AS i ON i.no = m.sender_no"
@@ -29,11 +28,11 @@ _RECEIVED: Final = (
     _HEAD + " WHERE m.id8 BETWEEN ?2 AND ?3 AND +d.recipient_no = ?1 ORDER BY +m.no LIMIT 8"
 )
 _SENT_PAGE: Final = (
-    "SELECT no, digest, subject, accepted_ms FROM messages"
+    "SELECT no, id, subject, accepted_ms FROM messages"
     " WHERE sender_no = ?1 AND no < ?2 ORDER BY no DESC LIMIT ?3"
 )
 _SENT_ONE: Final = (
-    "SELECT no, digest, subject, accepted_ms FROM messages"
+    "SELECT no, id, subject, accepted_ms FROM messages"
     " WHERE id8 BETWEEN ?2 AND ?3 AND +sender_no = ?1 ORDER BY +no LIMIT 8"
 )
 _COPIES: Final = (
@@ -42,9 +41,9 @@ _COPIES: Final = (
     " WHERE d.message_no = ? ORDER BY d.recipient_no"
 )
 _INSERT: Final = (
-    "INSERT INTO messages (id8, thread, reply_no, sender_no, accepted_ms, kind, needs_reply, plain,"
-    " body_bytes, subject, digest, signature, payload)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO messages (id8, id, thread, reply_no, sender_no, accepted_ms, kind, needs_reply,"
+    " plain, body_bytes, subject, digest, signature, payload)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _DELIVER: Final = (
     "INSERT INTO deliveries (recipient_no, message_no, stage, stage_ms, quiet)"
@@ -79,7 +78,7 @@ class Head(NamedTuple):
     """One message in one mailbox, as listings show it (everything but the text itself)."""
 
     no: int
-    digest: bytes
+    id: str
     sender: str
     subject: str
     kind: str
@@ -90,25 +89,15 @@ class Head(NamedTuple):
     stage: int
     sender_no: int
 
-    @property
-    def id(self) -> str:
-        """The record id."""
-        return crockford(self.digest)
-
 
 @dataclass(frozen=True, slots=True)
 class SentHead:
     """One message in its sender's list."""
 
     no: int
-    digest: bytes
+    id: str
     subject: str
     accepted_ms: int
-
-    @property
-    def id(self) -> str:
-        """The record id."""
-        return crockford(self.digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +121,7 @@ def add(tx: Tx, message: NewMessage, recipients: Sequence[tuple[int, bool]]) -> 
         _INSERT,
         (
             id8(record.digest),
+            record.id,
             message.thread,
             message.reply_no,
             message.sender_no,
@@ -171,7 +161,7 @@ def received(tx: Tx, recipient_no: int, prefix: IdPrefix) -> list[Head]:
     """The messages of a mailbox whose id starts with `prefix`."""
     rows = tx.all(_RECEIVED, (recipient_no, prefix.low8, prefix.high8))
     heads = [Head(*row) for row in rows]
-    return [head for head in heads if prefix.matches(head.digest)]
+    return [head for head in heads if prefix.matches(head.id)]
 
 
 def payload(tx: Tx, no: int) -> str:
@@ -216,7 +206,7 @@ def sent_page(tx: Tx, sender_no: int, *, before_no: int, rows: int) -> list[Sent
 def sent_one(tx: Tx, sender_no: int, prefix: IdPrefix) -> list[SentHead]:
     """The messages that an identity sent whose id starts with `prefix`."""
     heads = [SentHead(*row) for row in tx.all(_SENT_ONE, (sender_no, prefix.low8, prefix.high8))]
-    return [head for head in heads if prefix.matches(head.digest)]
+    return [head for head in heads if prefix.matches(head.id)]
 
 
 def copies(tx: Tx, no: int) -> list[Copy]:

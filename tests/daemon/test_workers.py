@@ -60,6 +60,40 @@ async def test_reads_are_served_beside_writes(database: Database) -> None:
     serving.cancel()
 
 
+async def test_a_brief_read_is_answered_at_once_when_nothing_else_is_under_way(
+    database: Database,
+) -> None:
+    committer = Committer(database)
+    answers: list[Any] = []
+    committer.read(lambda tx: tx.one("SELECT 1"), answers.append, brief=True)
+    assert answers == [Committed((1,), 0)]
+    committer.write(bump, answers.append)
+    committer.read(lambda tx: tx.one("SELECT 2"), answers.append, brief=True)
+    assert len(answers) == 1, "a write waits: the reader stands in its queue"
+    serving = asyncio.create_task(committer.serve())
+    await asyncio.wait_for(committer.drain(), 10)
+    assert len(answers) == 3
+    serving.cancel()
+
+
+async def test_a_reader_waits_for_one_unit_of_a_group_and_all_units_are_answered_in_order(
+    database: Database,
+) -> None:
+    committer = Committer(database)
+    order: list[str] = []
+
+    for number in range(GROUP_MAX_UNITS):
+        committer.write(bump, lambda outcome, n=number: order.append(f"write {n}"))  # type: ignore[misc]
+    committer.read(lambda tx: tx.one("SELECT 1"), lambda outcome: order.append("read"))
+    serving = asyncio.create_task(committer.serve())
+    await asyncio.wait_for(committer.drain(), 10)
+    assert [entry for entry in order if entry != "read"] == [
+        f"write {number}" for number in range(GROUP_MAX_UNITS)
+    ]
+    assert order.index("read") < GROUP_MAX_UNITS, "it did not wait for the whole group"
+    serving.cancel()
+
+
 async def test_a_caller_that_waits_gets_its_outcome(database: Database) -> None:
     committer = Committer(database)
     serving = asyncio.create_task(committer.serve())

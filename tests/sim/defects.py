@@ -159,7 +159,7 @@ def the_end_of_the_transaction_is_not_noticed(patch: pytest.MonkeyPatch) -> None
     """After a full disk the units go on outside any transaction and commit one by one."""
 
     def blind(
-        connection: sqlite3.Connection, units: Sequence[Unit[Any]]
+        connection: sqlite3.Connection, units: Sequence[Unit[Any]], hurry: Callable[[], bool]
     ) -> tuple[list[Outcome[Any]] | None, tuple[int, Refused] | None]:
         connection.execute("BEGIN IMMEDIATE")
         seq = database._commit_seq(connection)

@@ -292,6 +292,29 @@ def test_reads_see_one_snapshot_and_cannot_write(connection: sqlite3.Connection)
     assert isinstance(run_group(connection, [note("b")])[0], Committed)
 
 
+def test_a_reader_that_writes_leaves_no_trace_for_the_readers_after_it(
+    connection: sqlite3.Connection,
+) -> None:
+    count: Callable[[Tx], Any] = lambda tx: tx.one("SELECT count(*) FROM notes")  # noqa: E731
+    outcomes = run_reads(connection, [count, note("x"), count])
+    assert [type(outcome) for outcome in outcomes] == [Committed, Refused, Committed]
+    assert outcomes[2] == Committed((0,), 0)
+
+
+def test_a_group_in_a_hurry_commits_what_it_has_and_leaves_the_rest_out(
+    connection: sqlite3.Connection,
+) -> None:
+    asked: list[int] = []
+
+    def hurry() -> bool:
+        asked.append(1)
+        return len(asked) == 2
+
+    outcomes = run_group(connection, [note("a"), note("b"), note("c")], hurry)
+    assert outcomes == [Committed(1, 1), Committed(2, 2)]
+    assert notes(connection) == ["a", "b"]
+
+
 # -- opening --------------------------------------------------------------------------------------
 
 

@@ -279,6 +279,8 @@ class LocalConnection(asyncio.Protocol):
             return
         self._check_greeted(method)
         work = self._office.accept(self._caller(), method, params)
+        if self._buffer:  # others wait behind it: the loop must not be kept
+            work = work._replace(brief=False)
         weight = _WEIGHTS.get(method, 1)
         self._in_flight += weight
         self._face.in_flight += weight

@@ -67,11 +67,7 @@ def _thread(context: Context, tx: Tx, holder: Holder, request: ThreadRequest) ->
 
 
 def _thread_of(tx: Tx, own_no: int, prefix: IdPrefix) -> str:
-    found = [
-        (digest, thread)
-        for _, digest, thread in history.own(tx, own_no, prefix.low8, prefix.high8)
-        if prefix.matches(digest)
-    ]
+    found = history.own(tx, own_no, prefix)
     if not found:
         raise MbxError("not-found", f"no message with id {prefix.text}", "mbx inbox --all")
     if len({thread for _, thread in found}) > 1:
@@ -79,7 +75,7 @@ def _thread_of(tx: Tx, own_no: int, prefix: IdPrefix) -> str:
             "ambiguous",
             f"{prefix.text} fits {len(found)} messages",
             "give more characters of the id",
-            candidates=[thread for _, thread in found],
+            candidates=[message_id for message_id, _ in found],
         )
     return found[0][1]
 

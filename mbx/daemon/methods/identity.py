@@ -380,7 +380,7 @@ METHODS: Final = (
     open_method(
         "identity.list", "All identities: state, holder, claimable and why.", _read_list, _list
     ),
-    open_method("identity.show", "One identity.", _read_show, _show),
+    open_method("identity.show", "One identity.", _read_show, _show, brief=True),
     session_method(
         "identity.register", "Create an identity and hold it.", _read_register, _register
     ),

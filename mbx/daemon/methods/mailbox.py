@@ -314,7 +314,12 @@ def _sent_entry(context: Context, tx: Tx, head: SentHead) -> Result:
 
 METHODS: Final = (
     lease_method(
-        "mail.inbox", "Mail that is not acked, oldest first.", _read_inbox, _inbox, writes=False
+        "mail.inbox",
+        "Mail that is not acked, oldest first.",
+        _read_inbox,
+        _inbox,
+        writes=False,
+        brief=True,
     ),
     lease_method(
         "mail.read",

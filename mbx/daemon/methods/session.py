@@ -73,6 +73,7 @@ METHODS: Final = (
         "The caller's session, the identity it holds, its unread mail, and the next step.",
         _read_nothing,
         _whoami,
+        brief=True,
     ),
 )
 """What this module adds to the table of methods."""

@@ -20,6 +20,7 @@ class Method(Generic[P, R]):
     `writes` methods run in the group commit and take an idempotency `key`; the others run over a
     snapshot and cannot change anything. `across_versions` methods answer callers of any protocol.
     `when_full` is what a writing method does over a snapshot instead while the disk is full.
+    `brief` ones read little whatever is asked (less than a millisecond).
     """
 
     name: str
@@ -30,6 +31,7 @@ class Method(Generic[P, R]):
     act: Callable[[Context, Tx, P, R], Answer]
     across_versions: bool = False
     when_full: Callable[[Context, Tx, P, R], Answer] | None = None
+    brief: bool = False
 
 
 def open_method(
@@ -39,9 +41,10 @@ def open_method(
     act: Callable[[Context, Tx, Open, R], Answer],
     *,
     across_versions: bool = False,
+    brief: bool = False,
 ) -> Method[Open, R]:
     """A method for anybody, reading only."""
-    return Method(name, Access.OPEN, False, summary, read, act, across_versions)
+    return Method(name, Access.OPEN, False, summary, read, act, across_versions, brief=brief)
 
 
 def session_method(
@@ -62,6 +65,7 @@ def lease_method(
     *,
     writes: bool,
     when_full: Callable[[Context, Tx, Holder, R], Answer] | None = None,
+    brief: bool = False,
 ) -> Method[Holder, R]:
     """A mailbox method: refused without a lease."""
-    return Method(name, Access.LEASE, writes, summary, read, act, when_full=when_full)
+    return Method(name, Access.LEASE, writes, summary, read, act, when_full=when_full, brief=brief)

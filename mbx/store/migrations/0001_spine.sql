@@ -81,10 +81,11 @@ CREATE TABLE tokens (
 CREATE INDEX tokens_by_identity ON tokens (identity_no, epoch);
 
 -- payload is the exact signed text; the columns before it are what listings need of it.
--- thread is the record id of the thread's first message. plain: no text needs bigrams in the index.
+-- id is what people see of the digest. thread is the record id of the thread's first message. plain: no text needs bigrams in the index.
 CREATE TABLE messages (
     no INTEGER PRIMARY KEY,
     id8 INTEGER NOT NULL,
+    id TEXT NOT NULL CHECK (length(id) = 26),
     thread TEXT NOT NULL CHECK (length(thread) = 26),
     reply_no INTEGER REFERENCES messages (no),
     sender_no INTEGER REFERENCES identities (no),
