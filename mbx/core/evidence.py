@@ -55,9 +55,13 @@ class ProcessEntry:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Stands in a chain for a process that exists, or existed a moment ago, and cannot be read."""
+    """Stands in a chain for a process that exists, or existed a moment ago, and cannot be read.
+
+    `is_too_far`: nobody tried, since more processes lie below it than are looked at.
+    """
 
     pid: int
+    is_too_far: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,7 @@ _VALUE_OPTIONS: Final = frozenset(
 
 _NO_PROCESS: Final = "the kernel does not name the calling process, or it has ended"
 _UNREADABLE: Final = "the entry of an ancestor of the calling process cannot be read"
+_TOO_FAR: Final = "the calling process has more ancestors than are looked at"
 _NOTHING_ABOVE: Final = "neither a known session, an agent CLI nor a shell is above the caller"
 _HOLDER: Final = "the process of a known session is the caller or above it"
 _HARNESS: Final = "an agent CLI is the caller or the nearest one above it"
@@ -332,6 +337,9 @@ def find_session(
         if shell is None and is_shell(entry) and not _is_subshell(entry, climb.parent()):
             shell = entry
         climb.up()
+    if isinstance(entry, Unreadable) and entry.is_too_far:
+        # Not unknown: any caller can put processes above itself, and then a token would count.
+        return Lineage("none", reason=_TOO_FAR)
     if isinstance(entry, Unreadable) and entry.pid != 1:
         return Lineage("unknown", reason=_UNREADABLE)
     return _of_shell(shell, boot_id)

@@ -210,7 +210,8 @@ def _text(raw: bytes) -> str:
 def ancestry(pid: int) -> Iterator[ProcessEntry | Unreadable]:
     """The process `pid` and its ancestors, nearest first, each read when it is asked for.
 
-    Ends after the last ancestor, or with an `Unreadable` where one could not be read.
+    Ends after the last ancestor, or with an `Unreadable` where one could not be read or too many
+    lie below it.
     """
     if not is_process_number(pid):
         return
@@ -222,7 +223,7 @@ def ancestry(pid: int) -> Iterator[ProcessEntry | Unreadable]:
             return
         entry = parent
         yield entry
-    yield Unreadable(entry.pid)
+    yield Unreadable(entry.pid, is_too_far=True)
 
 
 def _parent_of(child: ProcessEntry) -> ProcessEntry | Unreadable | None:

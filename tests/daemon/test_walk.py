@@ -306,6 +306,28 @@ def test_a_caller_that_the_kernel_does_not_name_is_unknown() -> None:
     assert processes.walk(nobody, (), None).verdict == "unknown"
 
 
+_DEEP = """
+import os, sys
+for _ in range(int(sys.argv[1])):
+    if os.fork():
+        os.wait()
+        os._exit(0)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def test_a_caller_below_too_many_processes_has_no_session_and_its_token_does_not_count(
+    door: Door,
+) -> None:
+    deep = [sys.executable, "-I", "-S", "-c", _DEEP, str(processes.ANCESTORS_MAX), *door.argv]
+    top = launch(deep)
+    ended = os.pidfd_open(top)
+    with door.answer() as peer:
+        assert processes.walk(peer, (), SessionKey("claude", "claimed")).verdict == "none"
+    assert_ends(ended)
+    os.close(ended)
+
+
 def test_a_parent_that_ends_during_the_walk_is_replaced_by_the_next(
     shell: Shell, door: Door
 ) -> None:
