@@ -11,7 +11,7 @@ _OF_THREAD: Final = (
     " WHERE d.recipient_no = ?1 AND d.message_no = m.no)"
     " FROM messages AS m JOIN identities AS i ON i.no = m.sender_no"
     " WHERE ((m.thread = ?2 AND m.reply_no IS NOT NULL) OR m.id8 = ?3) AND m.thread = ?2"
-    " AND m.no > ?4 AND (m.sender_no = ?1 OR EXISTS (SELECT 1 FROM deliveries AS d"
+    " AND m.no > ?4 AND (+m.sender_no = ?1 OR EXISTS (SELECT 1 FROM deliveries AS d"
     " WHERE d.recipient_no = ?1 AND d.message_no = m.no)) ORDER BY m.no LIMIT ?5"
 )
 _FOUND: Final = (
@@ -30,7 +30,7 @@ _FOUND: Final = (
 )
 _ONE: Final = (
     "SELECT m.id, m.thread FROM messages AS m"
-    " WHERE m.id8 BETWEEN ?2 AND ?3 AND (m.sender_no = ?1 OR EXISTS (SELECT 1 FROM deliveries AS d"
+    " WHERE m.id8 BETWEEN ?2 AND ?3 AND (+m.sender_no = ?1 OR EXISTS (SELECT 1 FROM deliveries AS d"
     " WHERE d.recipient_no = ?1 AND d.message_no = m.no)) ORDER BY +m.no LIMIT 8"
 )
 

@@ -20,7 +20,12 @@ _FILTER: Final = (
     " AND d.message_no > ?2 AND (?3 IS NULL OR m.kind = ?3) AND (?4 IS NULL OR m.sender_no = ?4)"
     " ORDER BY d.message_no LIMIT ?5"
 )
-_OPEN_PAGE: Final = _HEAD + " WHERE d.recipient_no = ?1 AND d.stage < 5" + _FILTER
+# By itself the planner may walk the whole mailbox: 2 ms instead of 0.05 at 50,000 acked messages.
+_OPEN_PAGE: Final = (
+    _HEAD.replace(" AS d JOIN", " AS d INDEXED BY deliveries_open JOIN")
+    + " WHERE d.recipient_no = ?1 AND d.stage < 5"
+    + _FILTER
+)
 _WHOLE_PAGE: Final = _HEAD + " WHERE d.recipient_no = ?1" + _FILTER
 # The signs of plus keep SQLite from walking the whole mailbox in order instead of asking for the id
 # (85 ms for each id among 10^5 messages, measured).
@@ -218,7 +223,7 @@ def open_threads(tx: Tx, recipient_no: int) -> int:
     """How many threads have unacked mail in this mailbox (of its first 1,000 messages)."""
     row = tx.one(
         "SELECT count(DISTINCT thread) FROM (SELECT m.thread FROM deliveries AS d"
-        " JOIN messages AS m ON m.no = d.message_no"
+        " INDEXED BY deliveries_open JOIN messages AS m ON m.no = d.message_no"
         " WHERE d.recipient_no = ? AND d.stage < 5 LIMIT 1000)",
         (recipient_no,),
     )
