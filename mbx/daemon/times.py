@@ -8,11 +8,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS: Final = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z: what lies beyond is shown as this."""
 
+_MILLISECONDS: Final = tuple(f".{ms:03d}Z" for ms in range(1000))
+
 
 def rfc3339(at_ms: int) -> str:
     """``2026-01-31T12:00:00.000Z`` for ms UTC."""
-    second, ms = divmod(max(0, min(at_ms, _LATEST_MS)), 1000)
-    return f"{_seconds(second)}.{ms:03d}Z"
+    if not 0 <= at_ms <= _LATEST_MS:
+        at_ms = max(0, min(at_ms, _LATEST_MS))
+    return _seconds(at_ms // 1000) + _MILLISECONDS[at_ms % 1000]
 
 
 def optional_rfc3339(at_ms: int | None) -> str | None:
