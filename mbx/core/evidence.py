@@ -209,6 +209,21 @@ def is_shared(entry: ProcessEntry, cli: str) -> bool:
     )
 
 
+def is_run(entry: ProcessEntry) -> bool:
+    """Whether this process is `mbx run`.
+
+    It is a session of its own also when its identity was released: what runs below it never falls
+    to a holder further up.
+    """
+    if not entry.argv:
+        return False
+    program, arguments = _program(entry.argv[0]), entry.argv[1:]
+    if _INTERPRETER.fullmatch(program):
+        script, arguments = _script(program, entry.argv)
+        program = _program(script)
+    return program == "mbx" and arguments[:1] == ("run",)
+
+
 def is_shell(entry: ProcessEntry) -> bool:
     """Whether this process is a shell. Login shells are called ``-bash``, or ``-su`` by su."""
     program = _program(entry.argv[0]) if entry.argv else entry.comm
@@ -329,9 +344,13 @@ def find_session(
     while isinstance(entry := climb.entry, ProcessEntry):
         if held := holders.of(entry):
             return _of_holder(entry, held, claim)
+        if is_run(entry):
+            return _of_run(entry, boot_id)
         cli = harness_of(entry)
         if cli is not None and not _is_fork_of_harness(entry, climb.parent(), cli):
-            return _of_run_above(climb, cli, holders) or _of_harness(entry, cli, claim, boot_id)
+            return _of_run_above(climb, cli, holders, boot_id) or _of_harness(
+                entry, cli, claim, boot_id
+            )
         if _is_top(entry):
             break
         if shell is None and is_shell(entry) and not _is_subshell(entry, climb.parent()):
@@ -426,7 +445,12 @@ def _conversation(cli: str, process: Process, claim: Claim, via: Via) -> Lineage
     return Lineage("none", cli, reason=_NEEDS_ID)
 
 
-def _of_run_above(climb: _Climb, cli: str, holders: _Holders) -> Lineage | None:
+def _of_run(entry: ProcessEntry, boot_id: str) -> Lineage:
+    process = _process(entry, boot_id)
+    return Lineage("session", RUN, _own_id(process), process, "run", reason=_RUN_ABOVE)
+
+
+def _of_run_above(climb: _Climb, cli: str, holders: _Holders, boot_id: str) -> Lineage | None:
     """The run session that the agent CLI under `climb` is the first one below, or None.
 
     A launcher of the same client directly above it (node above codex, node above node) is a part of
@@ -439,6 +463,8 @@ def _of_run_above(climb: _Climb, cli: str, holders: _Holders) -> Lineage | None:
         if held := holders.of(entry):
             run = next((one for one in held if one.key.cli == RUN), None)
             return _of_holder(entry, [run], None) if run is not None else None
+        if is_run(entry):
+            return _of_run(entry, boot_id)
         if harness_of(entry) is not None or _is_top(entry):
             return None
         climb.up()

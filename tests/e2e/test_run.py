@@ -184,6 +184,21 @@ def test_the_command_may_give_the_identity_back_itself(env: dict[str, str], line
     assert state(line, name) == "free"
 
 
+@pytest.mark.parametrize("below", ["{}", "claude -c '{}; :'"], ids=["command", "agent"])
+def test_what_runs_below_it_after_that_never_acts_as_a_holder_further_up(
+    below: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    look_alike(tmp_path, "claude")
+    outer, inner = fresh_name("outer"), fresh_name("inner")
+    command = f"mbx identity release >/dev/null; {below.format('mbx inbox; mbx whoami --json')}"
+    held = f"mbx run --as {inner} --role dev -- sh -c {shlex.quote(command)}"
+    path = f"{tmp_path}:{env['PATH']}"
+    done = run(env, "--as", outer, "--role", "dev", "--", "sh", "-c", held, PATH=path)
+    assert "this session holds no identity" in done.stderr
+    who = told(done)
+    assert (who["agent"], who["session"]["cli"]) == (None, "run")
+
+
 def test_mail_can_be_sent_and_read_by_commands_below_it(env: dict[str, str]) -> None:
     name = fresh_name()
     script = (
