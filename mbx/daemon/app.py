@@ -4,8 +4,6 @@ import asyncio
 import gc
 import os
 import signal
-import socket
-import stat
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,6 +16,7 @@ from mbx.daemon.context import Answer, Facts
 from mbx.daemon.credentials import Credentials
 from mbx.daemon.dispatch import PROTOCOL, Dispatcher, Work
 from mbx.daemon.effects import Arrived, Effect, Ended, Granted, Renamed, Revive, Seen, Stop
+from mbx.daemon.faces.door import Door
 from mbx.daemon.faces.local import LocalFace, Office
 from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
@@ -31,7 +30,6 @@ from mbx.paths import Paths, make_folder
 from mbx.store.database import Committed, Database, Outcome, StoreFailure
 from mbx.store.migrate import open_store
 
-_BACKLOG: Final = 511
 _DRAIN_S: Final = STOP_DEADLINE_MS / 1000 - 1.5
 """What accepted work may take at a stop; the rest of the five seconds is for closing the store."""
 
@@ -104,42 +102,41 @@ class Daemon:
                 log=journal.write,
             )
         )
+        self._door = Door(paths.socket_path(), self._face.connection, journal.write)
         self._credentials.keep_only({(row.cli, row.session_id) for row, _ in boot.sessions})
         for row, name in boot.sessions:
             self._holders.restore(row, name)
 
     async def serve(self, announce: Announce) -> None:
         """Listen, answer, end in order."""
-        listening = _listen(self._paths.socket_path())
-        inode = os.stat(self._paths.socket_path()).st_ino
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._log_exception)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        server = await loop.create_unix_server(self._face.connection, sock=listening)
+        await self._door.open()
         gc.collect()
         gc.freeze()
         self._journal.write("ready", version=__version__, pid=os.getpid())
         try:
             async with asyncio.TaskGroup() as group:
-                workers = (self._committer, self._indexer, self._timers)
+                workers = (self._committer, self._indexer, self._timers, self._door)
                 tasks = [group.create_task(worker.serve()) for worker in workers]
                 announce()
                 await self._stop.wait()
-                await self._wind_down(server)
+                await self._wind_down()
                 for task in tasks:
                     task.cancel()
         except* StoreFailure as failures:
             self._journal.write("the store failed", why=failures.exceptions[0])
             raise failures.exceptions[0] from None
         finally:
-            _remove_own(self._paths.socket_path(), inode)
+            self._door.remove()
             self._watch.close()
         self._journal.write("stopped", pid=os.getpid())
 
-    async def _wind_down(self, server: asyncio.AbstractServer) -> None:
+    async def _wind_down(self) -> None:
         """Accept nothing new, finish what was accepted, let the answers out."""
-        server.close()
+        self._door.close()
         try:
             async with asyncio.timeout(_DRAIN_S):
                 await self._committer.drain()
@@ -230,40 +227,3 @@ class Daemon:
 def _is_disk_full(outcome: Outcome[Any]) -> bool:
     error = None if isinstance(outcome, Committed) else outcome.error
     return isinstance(error, MbxError) and error.code == "disk-full"
-
-
-def _listen(path: str) -> socket.socket:
-    """The listening socket, private from the first instant.
-
-    We hold the lock: what is there is old.
-    """
-    try:
-        if stat.S_ISSOCK(os.lstat(path).st_mode):
-            os.unlink(path)
-    except FileNotFoundError:
-        pass
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    old_mask = os.umask(0o177)
-    try:
-        listening.bind(path)
-    except OSError as error:
-        listening.close()
-        raise MbxError(
-            "daemon-unreachable",
-            f"the socket {path} cannot be made: {error.strerror}",
-            f"move {path} aside" if os.path.lexists(path) else "set MBX_RUN to another folder",
-            path=path,
-        ) from error
-    finally:
-        os.umask(old_mask)
-    listening.listen(_BACKLOG)
-    listening.setblocking(False)
-    return listening
-
-
-def _remove_own(path: str, inode: int) -> None:
-    try:
-        if os.lstat(path).st_ino == inode:
-            os.unlink(path)
-    except FileNotFoundError:
-        pass
