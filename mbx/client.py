@@ -70,13 +70,17 @@ def hello_params(paths: Paths, environ: Mapping[str, str], *, holder: bool = Fal
     """What the first line of a connection says.
 
     The conversation and its token are named only when MBX_CLI and MBX_SESSION are both set;
-    `holder` makes the calling process itself the session, as `mbx run` does.
+    `holder` makes the calling process itself the session, as `mbx run` does. MBX_AGENT and MBX_ROLE
+    are what the owner wished for this session at its launch.
     """
     params: JsonObject = {"protocol": PROTOCOL, "client": __version__}
     cli, session_id = environ.get("MBX_CLI"), environ.get("MBX_SESSION")
     if holder:
-        params["holder"] = "self"
-    elif cli and session_id:
+        return params | {"holder": "self"}
+    for wish, variable in (("agent", "MBX_AGENT"), ("role", "MBX_ROLE")):
+        if environ.get(variable):
+            params[wish] = environ[variable]
+    if cli and session_id:
         params["session"] = {"cli": cli, "id": session_id}
         token = _token_of(paths.session_file(cli, session_id))
         if token is not None:
@@ -87,7 +91,8 @@ def hello_params(paths: Paths, environ: Mapping[str, str], *, holder: bool = Fal
 class Client:
     """The way of one process to its daemon. Each call is a connection of its own.
 
-    `start` is called when no daemon is there (None: never start one).
+    `start` is called when no daemon is there (None: never start one). `answer_s` bounds a call in
+    all.
     """
 
     def __init__(
@@ -98,12 +103,14 @@ class Client:
         *,
         start: Starter | None,
         holder: bool = False,
+        answer_s: float = ANSWER_S,
     ) -> None:
         self._paths = paths
         self._environ = environ
         self._clock = clock
         self._start = start
         self._holder = holder
+        self._answer_s = answer_s
 
     def call(self, method: str, params: JsonObject, *, changes: bool) -> JsonObject:
         """The result of one method.
@@ -116,7 +123,7 @@ class Client:
         lines = encode(request(_HELLO_ID, "hello", hello)) + encode(
             request(_CALL_ID, method, params)
         )
-        attempt = _Attempts(self._clock, changes=changes)
+        attempt = _Attempts(self._clock, self._answer_s, changes=changes)
         while True:
             try:
                 connection = self._connect(attempt)
@@ -187,14 +194,15 @@ class Client:
 class _Attempts:
     """How long one call may still be repeated, and what is known about its outcome."""
 
-    def __init__(self, clock: Clock, *, changes: bool) -> None:
+    def __init__(self, clock: Clock, answer_s: float, *, changes: bool) -> None:
         self._clock = clock
+        self._answer_s = answer_s
         self._changes = changes
         self._pause_s = PAUSE_FIRST_S
         self._written = False
         self._may_extend = True
         self._daemon_pid: int | None = None
-        self.deadline = clock.monotonic() + ANSWER_S
+        self.deadline = clock.monotonic() + answer_s
 
     def lost(self, *, written: bool) -> None:
         """One try ended without an answer."""
@@ -209,7 +217,7 @@ class _Attempts:
         """The daemon was just started for this call: the time to answer begins now, once."""
         if self._may_extend:
             self._may_extend = False
-            self.deadline = self._clock.monotonic() + ANSWER_S
+            self.deadline = self._clock.monotonic() + self._answer_s
 
     def pause(self) -> None:
         """Wait before the next try, longer each time, not beyond the deadline."""
@@ -223,8 +231,8 @@ class _Attempts:
         if self._written and self._changes:
             return outcome_unknown(method, params)
         if self._daemon_pid is None:
-            return unreachable(paths.socket_path(), f"no answer within {ANSWER_S:g} s")
-        why = f"the daemon (process {self._daemon_pid}) did not answer within {ANSWER_S:g} s"
+            return unreachable(paths.socket_path(), f"no answer within {self._answer_s:g} s")
+        why = f"the daemon (process {self._daemon_pid}) did not answer within {self._answer_s:g} s"
         return unreachable(paths.socket_path(), why, f"kill -9 {self._daemon_pid}")
 
 

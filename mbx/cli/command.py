@@ -80,6 +80,20 @@ def json_option() -> click.Option:
     )
 
 
+def completed(source: str) -> Callable[[click.Context, click.Parameter, str], Any]:
+    """The `shell_complete` of a parameter: a function of `mbx.cli.completion.candidates`, by name.
+
+    By name, so that commands need not load it.
+    """
+
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> Any:
+        from mbx.cli.completion.candidates import SOURCES
+
+        return SOURCES[source](context, incomplete)
+
+    return complete
+
+
 def body_options(function: Body) -> Body:
     """Add `-m`, `--body-file` and `-`, of which exactly one gives the body."""
     for decorate in (
@@ -87,6 +101,7 @@ def body_options(function: Body) -> Body:
         click.option(
             "--body-file",
             metavar="FILE",
+            shell_complete=completed("files"),
             help="Read the body from FILE, byte for byte; - is stdin.",
         ),
         click.option("-m", "--message", metavar="BODY", help="The body itself; it may be empty."),

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -17,18 +17,27 @@ from mbx.cli.output import Output, OutputFailed, ReaderGone
 from mbx.cli.session import Session
 from mbx.core.errors import MbxError
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "status": ("status:status", "See daemon, identity and waiting mail on one screen."),
     "whoami": ("whoami:whoami", "Show your identity, your lease and what waits for you."),
+    "agents": ("agents:agents", "See who there is to write to, and who is there now."),
     "identity list": ("identity:list_", "List identities: who holds which, and which are free."),
     "identity show": ("identity:show", "Show one identity."),
     "identity register": ("identity:register", "Create an identity and hold it."),
     "identity claim": ("identity:claim", "Hold an identity that is free."),
+    "identity set": ("identity:set_", "Change what your identity says of itself."),
+    "identity rename": ("identity:rename", "Give your identity another name."),
     "identity release": ("identity:release", "Give the identity you hold back."),
     "inbox": ("inbox:inbox", "List mail that waits for you; changes nothing."),
     "read": ("read:read", "Read messages and mark them read."),
     "send": ("send:send", "Send a message."),
     "reply": ("reply:reply", "Answer a message."),
     "ack": ("ack:ack", "Say that you are done with messages."),
+    "thread": ("thread:thread", "Show a whole conversation."),
+    "search": ("search:search", "Find your mail by words."),
     "sent": ("sent:sent", "See what became of the mail you sent."),
     "run": ("run:run", "Hold an identity while a command runs."),
     "daemon status": ("daemon:status", "Say whether the daemon runs; never starts it."),
@@ -36,6 +45,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "daemon stop": ("daemon:stop", "Stop the daemon; nothing accepted is lost."),
     "daemon restart": ("daemon:restart", "Stop the daemon and start it again."),
     "daemon run": ("daemon:run", "Run the daemon in the foreground."),
+    "completion": ("completion:completion", "Print the completion script for your shell."),
     "version": ("version:version", "Print the version."),
 }
 """Command -> (module:attribute below `mbx.cli.commands`, one line of help).
@@ -58,9 +68,12 @@ Start with:
 
 \b
 Completion for your shell (bash, zsh, fish):
-  eval "$(_MBX_COMPLETE=bash_source mbx)"
+  eval "$(mbx completion bash)"
 """
 """The end of `mbx --help`."""
+
+COMPLETE_VARIABLE: Final = "_MBX_COMPLETE"
+"""Set by the completion scripts: `mbx` then completes its last argument instead of running."""
 
 
 class LazyGroup(click.Group):
@@ -108,6 +121,14 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[str]]":
+        """The commands that begin as typed, from the table alone; options as click does."""
+        from click.shell_completion import CompletionItem
+
+        found = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=self.short_help_of(name)) for name in found]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
     def short_help_of(self, name: str) -> str:
         """The line of help of a command below this group."""
         full = self.path + name
@@ -115,7 +136,7 @@ class LazyGroup(click.Group):
 
 
 def _version(context: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
+    if value and not context.resilient_parsing:
         from mbx import __version__
 
         click.echo(f"mbx {__version__}")
@@ -147,8 +168,8 @@ def run(raw_arguments: Sequence[str]) -> int:
     session = Session(output, os.environ)
     try:
         _open_missing_streams()
-        if "_MBX_COMPLETE" in os.environ:
-            return _complete(os.environ["_MBX_COMPLETE"])
+        if COMPLETE_VARIABLE in os.environ:
+            return _complete(raw_arguments, session)
         status = _invoke(raw_arguments, session)
         if sys.stdout is not None:
             sys.stdout.flush()  # the help texts of click
@@ -228,10 +249,10 @@ def _asks_for_json(arguments: Sequence[str]) -> bool:
     return "--json" in options[: options.index("--") if "--" in options else None]
 
 
-def _complete(instruction: str) -> int:
-    from click.shell_completion import shell_complete
+def _complete(words: Sequence[str], session: Session) -> int:
+    from mbx.cli.completion.answer import complete
 
-    return shell_complete(mbx, {}, "mbx", "_MBX_COMPLETE", instruction)
+    return complete(mbx, words, session)
 
 
 def _open_missing_streams() -> None:

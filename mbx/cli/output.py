@@ -88,6 +88,23 @@ class Output:
             return text
         return f"\x1b[1m{text}\x1b[0m" if _is_terminal(1) else text
 
+    def highlighted(self, text: str, words: Sequence[str]) -> str:
+        """Visible `text` with `words` in bold where they occur, in any case; see `strong`."""
+        spelt = sorted(filter(None, words), key=len, reverse=True)
+        if not spelt or self.strong("") == "":
+            return text
+        import re
+
+        pattern = "|".join(map(re.escape, spelt))
+        return re.sub(pattern, lambda found: self.strong(found[0]), text, flags=re.IGNORECASE)
+
+    def fitted(self, *lines: str) -> None:
+        """Print visible lines, each cut to the width of the reader's terminal."""
+        from mbx.core.text import clip
+
+        limit = self.columns()
+        self.text(*(line if limit is None else clip(line, limit) for line in lines))
+
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], flexible: int) -> None:
         """Print rows (already visible text) in columns; column `flexible` gives way if need be."""
         from mbx.core.text import clip, width

@@ -7,9 +7,9 @@ import os
 import time
 from collections.abc import Mapping
 
-from mbx.cli.bodies import source_of
+from mbx.cli.bodies import BodySource, source_of
 from mbx.cli.output import Output
-from mbx.client import Client, Clock, Starter, key_at
+from mbx.client import ANSWER_S, Client, Clock, Starter, key_at
 from mbx.core.errors import MbxError
 from mbx.paths import Paths
 from mbx.wire import JsonObject
@@ -44,10 +44,14 @@ class Session:
         """A fresh 128-bit boundary, in hex."""
         return os.urandom(16).hex()
 
-    def client(self, *, starting: bool = True, holder: bool = False) -> Client:
+    def client(
+        self, *, starting: bool = True, holder: bool = False, answer_s: float = ANSWER_S
+    ) -> Client:
         """A client that starts the daemon on demand, or (`starting=False`) never does."""
         start: Starter | None = _start if starting else None
-        return Client(self.paths, self.environ, self.clock, start=start, holder=holder)
+        return Client(
+            self.paths, self.environ, self.clock, start=start, holder=holder, answer_s=answer_s
+        )
 
     def ask(self, method: str, **params: object) -> JsonObject:
         """Call a method that changes nothing worth knowing about; None and () are left out."""
@@ -59,12 +63,15 @@ class Session:
         return self.client().call(method, given, changes=True)
 
     def leased_body(self, message: str | None, body_file: str | None, dash: str | None) -> str:
-        """The body that the options give, read and checked by `bodies`.
+        """The body that the options give, read and checked by `bodies`; see `leased_text`."""
+        return self.leased_text(source_of(message, body_file, dash))
+
+    def leased_text(self, source: BodySource) -> str:
+        """What a source gives.
 
         A missing lease is told first: before waiting for standard input, and instead of what is
-        wrong with the content of the body.
+        wrong with the text.
         """
-        source = source_of(message, body_file, dash)
         if source.waits:
             self.require_lease()
         try:

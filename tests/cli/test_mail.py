@@ -258,6 +258,12 @@ def test_a_single_unknown_id_has_the_status_of_its_code(desk: Desk, act: str) ->
         "mbx send --to nobody-there --subject S -m $(printf 'x%.0s' {1..263000})",
         "cat | mbx send --to nobody-there --subject S -",
         "mbx identity release",
+        "mbx identity set --role 'not one'",
+        "cat | mbx identity set --card-file -",
+        "mbx identity set --card-file /bin/ls",
+        "mbx identity rename 'not one'",
+        "mbx thread zzzzzz",
+        "mbx search port",
     ],
 )
 def test_without_a_lease_that_is_said_before_anything_else(desk: Desk, command: str) -> None:

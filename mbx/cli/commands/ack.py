@@ -2,7 +2,7 @@
 
 import click
 
-from mbx.cli.command import command
+from mbx.cli.command import command, completed
 from mbx.cli.commands.send import warn
 from mbx.cli.output import cell
 from mbx.cli.session import Session
@@ -18,8 +18,15 @@ from mbx.wire import JsonObject
     mbx ack 7k2q9xw1 c0ffee22 --outcome noted
     """,
 )
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--outcome", metavar="OUTCOME", help="acted, replied, noted, declined or superseded.")
+@click.argument(
+    "ids", metavar="ID...", nargs=-1, required=True, shell_complete=completed("waiting_messages")
+)
+@click.option(
+    "--outcome",
+    metavar="OUTCOME",
+    shell_complete=completed("outcomes"),
+    help="acted, replied, noted, declined or superseded.",
+)
 @click.option(
     "--did", metavar="TEXT", help="What you did; the sender sees it, 200 characters kept."
 )

@@ -1,11 +1,12 @@
-"""`mbx identity …`: list, show, register, claim, release."""
+"""`mbx identity …`: list, show, register, claim, set, rename, release."""
 
 import click
 
-from mbx.cli.command import command
+from mbx.cli.command import command, completed
 from mbx.cli.output import ago, cell
 from mbx.cli.project import current_project, project_at
 from mbx.cli.session import Session
+from mbx.core.errors import MbxError
 from mbx.wire import JsonObject
 
 
@@ -18,7 +19,12 @@ from mbx.wire import JsonObject
     mbx identity list --all --json
     """,
 )
-@click.option("--project", metavar="PATH", help="Only those of the project at PATH.")
+@click.option(
+    "--project",
+    metavar="PATH",
+    shell_complete=completed("folders"),
+    help="Only those of the project at PATH.",
+)
 @click.option("--all", "everything", is_flag=True, help="Retired identities too.")
 def list_(session: Session, project: str | None, everything: bool) -> None:
     """List the identities of this host with their state, holder and unread mail."""
@@ -47,7 +53,7 @@ def list_(session: Session, project: str | None, everything: bool) -> None:
     mbx identity show api-dev
     """,
 )
-@click.argument("name")
+@click.argument("name", shell_complete=completed("names"))
 def show(session: Session, name: str) -> None:
     """Show one identity: its role, project, state, holder, and whether you may claim it."""
     entry = session.ask("identity.show", name=name)
@@ -71,9 +77,20 @@ def show(session: Session, name: str) -> None:
     """,
 )
 @click.argument("name")
-@click.option("--role", metavar="ROLE", required=True, help="What it does, as one word.")
+@click.option(
+    "--role",
+    metavar="ROLE",
+    required=True,
+    shell_complete=completed("roles"),
+    help="What it does, as one word.",
+)
 @click.option("--description", metavar="TEXT", help="One line about it, for others.")
-@click.option("--project", metavar="PATH", help="Its project; by default the git root around here.")
+@click.option(
+    "--project",
+    metavar="PATH",
+    shell_complete=completed("folders"),
+    help="Its project; by default the git root around here.",
+)
 def register(
     session: Session, name: str, role: str, description: str | None, project: str | None
 ) -> None:
@@ -95,13 +112,84 @@ def register(
     mbx identity claim api-dev
     """,
 )
-@click.argument("name")
+@click.argument("name", shell_complete=completed("claimable_names"))
 def claim(session: Session, name: str) -> None:
     """Hold the identity NAME in this session; its waiting mail is yours to read.
 
     A live holder is never displaced: the refusal names it.
     """
     _show_hold(session, session.change("identity.claim", name=name))
+
+
+@command(
+    "set",
+    "Change what your identity says of itself.",
+    examples="""
+    mbx identity set --role review
+    mbx identity set --description "reviews the Rust parts"
+    mbx identity set --card-file card.md
+    mbx identity set --card ""
+    """,
+)
+@click.option(
+    "--role", metavar="ROLE", shell_complete=completed("roles"), help="What it does, as one word."
+)
+@click.option("--description", metavar="TEXT", help="One line about it, at most 200 characters.")
+@click.option("--card", metavar="TEXT", help="What others should know, at most 2,000 characters.")
+@click.option(
+    "--card-file",
+    metavar="FILE",
+    shell_complete=completed("files"),
+    help="Read the card from FILE; - is stdin.",
+)
+def set_(
+    session: Session,
+    role: str | None,
+    description: str | None,
+    card: str | None,
+    card_file: str | None,
+) -> None:
+    """Change role, description or card of the identity you hold; needs a lease.
+
+    What is not given stays; an empty description or card is removed. Others see all of it in
+    `mbx agents`.
+    """
+    if card is not None and card_file is not None:
+        raise MbxError("usage", "give --card or --card-file, not both", "mbx identity set --help")
+    if (role, description, card, card_file) == (None,) * 4:
+        raise MbxError("usage", "nothing to set was given", "mbx identity set --help")
+    text = card if card_file is None else _card_of(session, card_file)
+    answer = session.change("identity.set", role=role, description=description, card=text)
+    if session.output.as_json:
+        session.output.document(answer)
+        return
+    lines = [session.output.strong(cell(answer.get("agent")))]
+    for field in ("role", "description"):
+        lines.append(f"  {field:<12} {cell(answer.get(field))}")
+    size_chars = len(answer.get("card") or "")
+    lines.append(f"  {'card':<12} {f'{size_chars:,} characters' if size_chars else '-'}")
+    session.output.text(*lines)
+
+
+@command(
+    "rename",
+    "Give your identity another name.",
+    examples="""
+    mbx identity rename api-dev-two
+    """,
+)
+@click.argument("name", metavar="NEW")
+def rename(session: Session, name: str) -> None:
+    """Give the identity you hold the name NEW; needs a lease.
+
+    Its mail, its threads and your hold stay with it. The old name is free at once.
+    """
+    answer = session.change("identity.rename", name=name)
+    if session.output.as_json:
+        session.output.document(answer)
+        return
+    address = session.output.strong(cell(answer.get("address")))
+    session.output.text(f"you are {address}, before {cell(answer.get('old_name'))}")
 
 
 @command(
@@ -118,6 +206,26 @@ def release(session: Session) -> None:
         session.output.document(answer)
     else:
         session.output.text(f"released {cell(answer.get('released'))}")
+
+
+def _card_of(session: Session, file: str) -> str:
+    """The card in a file, or on standard input. Raises MbxError as `bodies` does."""
+    from mbx.cli.bodies import BodySource
+    from mbx.core.limits import CARD_MAX_CHARS
+
+    try:
+        return session.leased_text(BodySource(None, file))
+    except MbxError as error:
+        if error.code != "body-too-large":
+            raise
+        raise MbxError(
+            "text-invalid",
+            f"the card has {error.facts['size_bytes']:,} bytes; the limit is"
+            f" {CARD_MAX_CHARS:,} characters",
+            f"shorten the card to {CARD_MAX_CHARS:,} characters",
+            field="card",
+            limit_chars=CARD_MAX_CHARS,
+        ) from None
 
 
 def _row(entry: JsonObject, now_ms: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 import click
 
-from mbx.cli.command import command
+from mbx.cli.command import command, completed
 from mbx.cli.output import ago, cell
 from mbx.cli.session import Session
 from mbx.wire import JsonObject
@@ -23,8 +23,14 @@ SHORT_ID_CHARS = 12
 @click.option("--limit", metavar="N", type=int, help="At most N rows: 20 by default, 200 at most.")
 @click.option("--cursor", metavar="C", help="Go on behind an earlier page.")
 @click.option("--all", "everything", is_flag=True, help="Acknowledged mail too.")
-@click.option("--kind", metavar="KIND", help="Only this kind.")
-@click.option("--from", "sender", metavar="ADDRESS", help="Only from this sender.")
+@click.option("--kind", metavar="KIND", shell_complete=completed("kinds"), help="Only this kind.")
+@click.option(
+    "--from",
+    "sender",
+    metavar="ADDRESS",
+    shell_complete=completed("names"),
+    help="Only from this sender.",
+)
 def inbox(
     session: Session,
     limit: int | None,

@@ -2,7 +2,7 @@
 
 import click
 
-from mbx.cli.command import command
+from mbx.cli.command import command, completed
 from mbx.cli.commands.ack import status_of, tell_failed
 from mbx.cli.commands.send import warn
 from mbx.cli.session import Session
@@ -22,7 +22,9 @@ CHARACTER_MAX_BYTES = 4
     mbx read --raw 7k2q9xw1 > note.md
     """,
 )
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.argument(
+    "ids", metavar="ID...", nargs=-1, required=True, shell_complete=completed("waiting_messages")
+)
 @click.option("--offset", metavar="N", type=int, help="Start N bytes into the body.")
 @click.option("--max-bytes", metavar="N", type=int, help="At most N bytes of each body.")
 @click.option("--raw", is_flag=True, help="The exact bytes of one body and nothing else.")

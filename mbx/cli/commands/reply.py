@@ -2,7 +2,7 @@
 
 import click
 
-from mbx.cli.command import body_options, command
+from mbx.cli.command import body_options, command, completed
 from mbx.cli.commands.send import show_sent
 from mbx.cli.session import Session
 
@@ -16,14 +16,22 @@ from mbx.cli.session import Session
     ./report | mbx reply 7k2q9xw1 -
     """,
 )
-@click.argument("message_id", metavar="ID")
+@click.argument("message_id", metavar="ID", shell_complete=completed("waiting_messages"))
 @body_options
-@click.option("--kind", metavar="KIND", help="Another kind than reply.")
+@click.option(
+    "--kind", metavar="KIND", shell_complete=completed("kinds"), help="Another kind than reply."
+)
 @click.option("--needs-reply", is_flag=True, help="Ask for an answer; it wakes the recipient.")
-@click.option("--origin", metavar="external", help="`external` when content came from outside.")
+@click.option(
+    "--origin",
+    metavar="external",
+    shell_complete=completed("origins"),
+    help="`external` when content came from outside.",
+)
 @click.option(
     "--final",
     metavar="OUTCOME",
+    shell_complete=completed("outcomes"),
     help="Acknowledge it too: acted, replied, noted, declined or superseded.",
 )
 @click.option("--did", metavar="TEXT", help="With --final: what you did, 200 characters kept.")

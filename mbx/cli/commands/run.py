@@ -2,7 +2,7 @@
 
 import click
 
-from mbx.cli.command import command
+from mbx.cli.command import command, completed
 from mbx.cli.session import Session
 
 
@@ -16,8 +16,19 @@ from mbx.cli.session import Session
     """,
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("--as", "name", metavar="NAME", help="The identity; by default MBX_AGENT.")
-@click.option("--role", metavar="ROLE", help="Register NAME with this role if it does not exist.")
+@click.option(
+    "--as",
+    "name",
+    metavar="NAME",
+    shell_complete=completed("claimable_names"),
+    help="The identity; by default MBX_AGENT.",
+)
+@click.option(
+    "--role",
+    metavar="ROLE",
+    shell_complete=completed("roles"),
+    help="Register NAME with this role if it does not exist.",
+)
 @click.argument("argv", metavar="-- CMD...", nargs=-1, type=click.UNPROCESSED)
 def run(session: Session, name: str | None, role: str | None, argv: tuple[str, ...]) -> int:
     """Hold an identity for CMD: for cron, CI, scripts and agent command lines mbx does not know.

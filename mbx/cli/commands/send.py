@@ -2,7 +2,7 @@
 
 import click
 
-from mbx.cli.command import body_options, command
+from mbx.cli.command import body_options, command, completed
 from mbx.cli.output import cell
 from mbx.cli.session import Session
 from mbx.wire import JsonObject
@@ -14,6 +14,9 @@ from mbx.wire import JsonObject
     examples="""
     mbx send --to ui-dev --subject "Port" -m "The API listens on 8081 now."
     mbx send --to ui-dev,reviewer --kind request --subject "Review" --body-file note.md
+    mbx send --to role:review --subject "Who has time?" -m "A small one." --needs-reply
+    mbx send --to owner --kind decision --subject "Which port?" -m "8080 or 8081?"
+    mbx send --to '*' --kind status --subject "Deploy" -m "Staging is down until noon."
     git diff | mbx send --to reviewer --subject "Diff" -
     """,
 )
@@ -23,22 +26,34 @@ from mbx.wire import JsonObject
     metavar="ADDRESS[,...]",
     multiple=True,
     required=True,
-    help="Who gets it; repeatable.",
+    shell_complete=completed("addresses"),
+    help="Who gets it: NAME, NAME@HOST, role:ROLE, owner or '*'; repeatable.",
 )
 @click.option("--subject", metavar="TEXT", required=True, help="One line, at most 200 characters.")
 @body_options
 @click.option(
     "--kind",
     metavar="KIND",
+    shell_complete=completed("kinds"),
     help="message (default), request, task, decision, alert, reply or status.",
 )
 @click.option("--needs-reply", is_flag=True, help="Ask for an answer; it wakes the recipient.")
-@click.option("--reply-to", metavar="ID", help="The message that this one answers.")
+@click.option(
+    "--reply-to",
+    metavar="ID",
+    shell_complete=completed("received_messages"),
+    help="The message that this one answers.",
+)
 @click.option("--topic", metavar="TEXT", help="What it is about, for listings.")
 @click.option(
     "--ref", "refs", metavar="REF", multiple=True, help="A file, commit or address; repeatable."
 )
-@click.option("--origin", metavar="external", help="`external` when content came from outside.")
+@click.option(
+    "--origin",
+    metavar="external",
+    shell_complete=completed("origins"),
+    help="`external` when content came from outside.",
+)
 @click.option("--key", metavar="KEY", help="Idempotency key: the same key never sends twice.")
 def send(
     session: Session,
@@ -55,7 +70,10 @@ def send(
     origin: str | None,
     key: str | None,
 ) -> None:
-    """Send a message to identities, by name; needs a lease.
+    """Send a message; needs a lease.
+
+    An address is a name, NAME@HOST, role:ROLE (everybody else with that role), owner (the human of
+    this host) or '*' (everybody else; it wakes nobody). Whom several addresses reach gets it once.
 
     Give the body as -m BODY, --body-file FILE or - (standard input): UTF-8, at most 262,144
     bytes. The answer says, for each recipient, who will see it when.

@@ -1,0 +1,1 @@
+"""Shell completion: the scripts for bash, zsh and fish, and what they ask `mbx` for."""
