@@ -52,6 +52,8 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.methods.session": "e2e/test_callers.py",
     "mbx.daemon.methods.table": "daemon/test_dispatch.py",
     "mbx.daemon.posting": "daemon/test_mail_methods.py",
+    "mbx.daemon.resuming": "daemon/test_resuming.py",
+    "mbx.store.waiting": "daemon/test_resuming.py",
 }
 
 

@@ -338,7 +338,7 @@ def find_session(
         return Lineage("unknown", reason=_NO_PROCESS)
     if claim == "self":
         process = _process(caller, boot_id)
-        return Lineage("session", RUN, _own_id(process), process, "run", reason=_RUN_ITSELF)
+        return Lineage("session", RUN, own_id(process), process, "run", reason=_RUN_ITSELF)
     holders = _Holders(known, boot_id)
     shell: ProcessEntry | None = None
     while isinstance(entry := climb.entry, ProcessEntry):
@@ -368,7 +368,7 @@ def _process(entry: ProcessEntry, boot_id: str) -> Process:
     return Process(entry.pid, entry.start_ticks, boot_id)
 
 
-def _own_id(process: Process) -> str:
+def own_id(process: Process) -> str:
     """The session id of a process that has none of its own: PID-STARTTICKS."""
     return f"{process.pid}-{process.start_ticks}"
 
@@ -434,7 +434,7 @@ def _of_harness(entry: ProcessEntry, cli: str, claim: Claim, boot_id: str) -> Li
     process = _process(entry, boot_id)
     if is_shared(entry, cli):
         return _conversation(cli, process, claim, "harness")
-    label = claim.id if isinstance(claim, SessionKey) and claim.cli == cli else _own_id(process)
+    label = claim.id if isinstance(claim, SessionKey) and claim.cli == cli else own_id(process)
     return Lineage("session", cli, label, process, "harness", reason=_HARNESS)
 
 
@@ -447,7 +447,7 @@ def _conversation(cli: str, process: Process, claim: Claim, via: Via) -> Lineage
 
 def _of_run(entry: ProcessEntry, boot_id: str) -> Lineage:
     process = _process(entry, boot_id)
-    return Lineage("session", RUN, _own_id(process), process, "run", reason=_RUN_ABOVE)
+    return Lineage("session", RUN, own_id(process), process, "run", reason=_RUN_ABOVE)
 
 
 def _of_run_above(climb: _Climb, cli: str, holders: _Holders, boot_id: str) -> Lineage | None:
@@ -484,7 +484,7 @@ def _of_shell(shell: ProcessEntry | None, boot_id: str) -> Lineage:
     if shell is None:
         return Lineage("none", reason=_NOTHING_ABOVE)
     process = _process(shell, boot_id)
-    return Lineage("session", SHELL, _own_id(process), process, "shell", reason=_SHELL_ABOVE)
+    return Lineage("session", SHELL, own_id(process), process, "shell", reason=_SHELL_ABOVE)
 
 
 # -- life and death -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from mbx.daemon.booting import Boot
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.credentials import Credentials
 from mbx.daemon.dispatch import PROTOCOL, Dispatcher, Work
-from mbx.daemon.effects import Arrived, Effect, Ended, Granted, Renamed, Revive, Seen, Stop
+from mbx.daemon.effects import Arrived, Effect, Ended, Granted, Renamed, Revive, Seen, Stop, Waiting
 from mbx.daemon.faces.door import Door
 from mbx.daemon.faces.local import LocalFace, Office
 from mbx.daemon.gate import Caller
@@ -98,6 +98,7 @@ class Daemon:
                 known=self._holders.known,
                 grant_of=self._holders.grant_of,
                 accept=self._accept,
+                arrival=self._dispatcher.arrival,
                 submit=self._submit,
                 log=journal.write,
             )
@@ -106,6 +107,8 @@ class Daemon:
         self._credentials.keep_only({(row.cli, row.session_id) for row, _ in boot.sessions})
         for row, name in boot.sessions:
             self._holders.restore(row, name)
+        for effect in boot.effects:
+            self._perform(effect)
 
     async def serve(self, announce: Announce) -> None:
         """Listen, answer, end in order."""
@@ -197,6 +200,8 @@ class Daemon:
                 self._inside(self._dispatcher.revival(effect))
             case Renamed():
                 self._holders.renamed(effect)
+            case Waiting():
+                self._holders.waits(effect)
             case Stop():
                 self._stop.set()
 

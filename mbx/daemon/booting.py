@@ -2,18 +2,19 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Evidence, Process, is_same_boot
 from mbx.core.keys import crockford, key_id
 from mbx.core.names import OWNER, fold_host_label
-from mbx.daemon import granting, keystore
+from mbx.daemon import keystore, resuming
+from mbx.daemon.effects import Effect, Waiting
 from mbx.daemon.host import Host
 from mbx.daemon.processes import evidence
 from mbx.daemon.world import Moment, World, moment
 from mbx.paths import Paths
-from mbx.store import audit, hosts, identities, leases, sessions
+from mbx.store import audit, hosts, identities, leases, sessions, waiting
 from mbx.store.database import Tx
 from mbx.store.hosts import HostRow
 from mbx.store.sessions import SessionRow
@@ -21,10 +22,15 @@ from mbx.store.sessions import SessionRow
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """The host, and the sessions that still have a grant, each with its identity's name."""
+    """What the first unit found.
+
+    The host, the sessions that still have a grant (each with its identity's name), and effects:
+    who waits, and who got what a dead one held.
+    """
 
     host: Host
     sessions: list[tuple[SessionRow, str]]
+    effects: list[Effect] = field(default_factory=list)
 
 
 def boot(
@@ -41,16 +47,39 @@ def boot(
     """
     now = moment(world)
     host = _host(tx, paths.host_key_path(), now)
+    effects = _those_who_wait(tx, now, boot_id, look)
     living: list[tuple[SessionRow, str]] = []
     for session in sessions.bound(tx):
         why = _why_dead(session, boot_id, look)
         if why:
-            granting.bury(tx, now, session, why)
+            effects += resuming.end(tx, host, now, session, why)
         elif session.identity_no is not None:
             living.append((session, identities.by_no(tx, session.identity_no).name))
     sessions.forget_unused(tx)
     owner_mailbox(tx, now)
-    return Boot(host, living)
+    return Boot(host, living, effects)
+
+
+def _those_who_wait(
+    tx: Tx, now: Moment, boot_id: str, look: Callable[[Process], Evidence]
+) -> list[Effect]:
+    """First the dead among those who wait lose their places: they must not follow anybody."""
+    effects: list[Effect] = []
+    for pending in waiting.everybody(tx):
+        session = sessions.by_no(tx, pending.session_no)
+        if session is None or _why_dead(session, boot_id, look):
+            waiting.leave(tx, pending.session_no)
+        else:
+            effects.append(
+                Waiting(
+                    session.no,
+                    session.process,
+                    session.conversation,
+                    session.cli,
+                    session.session_id,
+                )
+            )
+    return effects
 
 
 def owner_mailbox(tx: Tx, now: Moment) -> None:

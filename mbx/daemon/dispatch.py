@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState, Observation
-from mbx.daemon import codec, gate, granting
+from mbx.daemon import codec, gate, granting, resuming
 from mbx.daemon.context import Answer, Context, Facts
 from mbx.daemon.effects import Revive, Seen
 from mbx.daemon.gate import Access, Caller, Holder, Open, Session
@@ -20,6 +20,7 @@ from mbx.daemon.host import Host
 from mbx.daemon.methods import METHODS
 from mbx.daemon.methods.table import Method
 from mbx.daemon.params import Params
+from mbx.daemon.resuming import Wish
 from mbx.daemon.world import World, moment
 from mbx.store import answers, sessions
 from mbx.store.bindings import Binding
@@ -98,10 +99,17 @@ class Dispatcher:
 
         def unit(tx: Tx) -> Answer:
             session = sessions.by_no(tx, session_no)
-            ended = granting.bury(tx, now, session, why) if session else None
-            return Answer({}, (ended,) if ended else ())
+            return Answer({}, resuming.end(tx, self.host, now, session, why) if session else ())
 
         return Work(unit, writes=True)
+
+    def arrival(self, caller: Caller, wish: Wish) -> Work:
+        """The unit in which a session without identity gets its own again, or a place."""
+        context = self.context()
+        return Work(
+            lambda tx: resuming.arrive(context, tx, gate.admit_session(tx, caller), wish),
+            writes=True,
+        )
 
     def revival(self, effect: Revive) -> Work:
         """The unit that holds a lapsed lease again for the holder that just used it."""

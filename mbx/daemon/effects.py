@@ -26,6 +26,17 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """A session waits for an identity that somebody else holds: watch its process."""
+
+    session_no: int
+    process: Process
+    conversation: str
+    cli: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A session no longer holds an identity by its own act or its death: forget it."""
 
@@ -72,5 +83,5 @@ class Renamed:
     name: str
 
 
-Effect = Renamed | Granted | Ended | Revive | Arrived | Seen | Stop
+Effect = Renamed | Waiting | Granted | Ended | Revive | Arrived | Seen | Stop
 """Every effect there is."""

@@ -171,6 +171,9 @@ def _refuse_foreign_token(tx: Tx, caller: Caller, own: Binding | None) -> None:
     assert caller.token_hash is not None
     theirs = bindings.of_token(tx, caller.token_hash)
     if theirs and (own is None or theirs.identity_no != own.identity_no):
+        holder = sessions.by_no(tx, theirs.session_no)
+        if holder and SessionKey(holder.cli, holder.session_id) == caller.claimed:
+            return  # the same conversation in another process: no stranger, and no holder
         raise MbxError(
             "lease-foreign",
             f"the token of {theirs.name} was sent from another session than the one that holds it",

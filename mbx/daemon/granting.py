@@ -3,14 +3,14 @@
 import hashlib
 from typing import Final
 
+from mbx.core.evidence import own_id
 from mbx.core.lease import Lease, LeaseState, transition
 from mbx.core.limits import LEASE_TIMEOUT_MS
 from mbx.core.record import Sealed
-from mbx.daemon.context import Context
 from mbx.daemon.effects import Ended, Granted
 from mbx.daemon.host import Host
 from mbx.daemon.world import Moment
-from mbx.store import audit, identities, leases, sessions
+from mbx.store import audit, identities, leases, sessions, waiting
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 from mbx.store.leases import LeaseRow
@@ -51,19 +51,26 @@ def sign_lease(
 
 
 def grant(
-    context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow, session: SessionRow
+    host: Host,
+    moment: Moment,
+    tx: Tx,
+    identity: IdentityRow,
+    row: LeaseRow,
+    session: SessionRow,
 ) -> Granted:
     """Give the identity to the session in a new epoch. Raises MbxError in-use."""
-    moment = context.moment
     lease = transition(row.lease, "claim", now_ms=moment.now_ms, session_no=session.no)
     record, expires_ms = sign_lease(
-        context.host, moment, (identity.identity, identity.name), session, lease
+        host, moment, (identity.identity, identity.name), session, lease
     )
     leases.save_grant(tx, identity.no, row.lease, lease, record, expires_ms)
     token = moment.draw("token").hex()
     leases.drop_tokens(tx, identity.no, lease.epoch - _TOKENS_KEPT_EPOCHS + 1)
     leases.add_token(tx, identity.no, lease.epoch, hashlib.sha256(token.encode()).digest())
     sessions.bind(tx, session.no, identity.no, lease.epoch)
+    waiting.leave(tx, session.no)
+    if session.session_id != own_id(session.process):  # such an id never comes back
+        waiting.remember(tx, session.cli, session.session_id, identity.no, moment.now_ms)
     audit.append(
         tx,
         at_ms=moment.now_ms,
@@ -96,6 +103,7 @@ def release(tx: Tx, moment: Moment, identity: IdentityRow, session: SessionRow) 
     leases.save(tx, identity.no, row.lease, lease)
     leases.drop_tokens(tx, identity.no, lease.epoch + 1)
     sessions.unbind(tx, session.no)
+    waiting.forget(tx, session.cli, session.session_id)
     audit.append(
         tx,
         at_ms=moment.now_ms,

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from mbx.core.evidence import Evidence, KnownSession, Process, SessionKey
 from mbx.core.lease import Observation
-from mbx.daemon.effects import Ended, Granted, Renamed
+from mbx.daemon.effects import Ended, Granted, Renamed, Waiting
 from mbx.daemon.processes import evidence
 from mbx.daemon.world import World
 from mbx.store.leases import LeaseRow
@@ -64,6 +64,7 @@ class Holders:
         self._look = look
         self._sessions: dict[tuple[Process, str], _Held] = {}
         self._by_identity: dict[int, _Held] = {}
+        self._waiting: dict[tuple[Process, str], int] = {}
         self._last_seen_ms: dict[int, int] = {}
 
     def known(self) -> Iterable[KnownSession]:
@@ -111,6 +112,11 @@ class Holders:
             )
         )
 
+    def waits(self, effect: Waiting) -> None:
+        """A session waits for an identity: its place is gone with its process."""
+        self._waiting[effect.process, effect.conversation] = effect.session_no
+        self._watch.watch(effect.process, lambda: self._died(effect.process))
+
     def ended(self, effect: Ended) -> None:
         """A session gave its identity back, or its process has ended."""
         held = self._sessions.get((effect.process, effect.conversation))
@@ -119,8 +125,7 @@ class Holders:
         del self._sessions[effect.process, effect.conversation]
         if self._by_identity.get(effect.identity_no) is held:
             del self._by_identity[effect.identity_no]
-        if not any(process == effect.process for process, _ in self._sessions):
-            self._watch.unwatch(effect.process)
+        self._unwatch_unneeded(effect.process)
 
     def renamed(self, effect: Renamed) -> None:
         """An identity has another name."""
@@ -163,7 +168,12 @@ class Holders:
         for held in self._by_identity.values():
             self._look_at(held)
 
+    def _unwatch_unneeded(self, process: Process) -> None:
+        if not any(process == other for other, _ in (*self._sessions, *self._waiting)):
+            self._watch.unwatch(process)
+
     def _hold(self, held: _Held) -> None:
+        self._waiting.pop((held.process, held.conversation), None)
         self._sessions[held.process, held.conversation] = held
         newest = self._by_identity.get(held.identity_no)
         if newest is None or newest.epoch <= held.epoch:
@@ -187,3 +197,5 @@ class Holders:
             if held.process == process:
                 held.evidence = "dead"
                 self._on_death(held.session_no, "its process has ended")
+        for key in [key for key in self._waiting if key[0] == process]:
+            self._on_death(self._waiting.pop(key), "its process has ended")

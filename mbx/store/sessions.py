@@ -91,4 +91,5 @@ def forget_unused(tx: Tx) -> None:
     tx.run(
         "DELETE FROM sessions WHERE identity_no IS NULL"
         " AND no NOT IN (SELECT session_no FROM leases WHERE session_no IS NOT NULL)"
+        " AND no NOT IN (SELECT session_no FROM pending)"
     )

@@ -9,7 +9,7 @@ from mbx.core.limits import ANSWER_MAX_BYTES
 from mbx.daemon.effects import Granted
 from mbx.daemon.gate import Holder, Open, Session
 from mbx.store import bindings
-from tests.support.office import BOOT, OfficeDesk, conversation, nobody, shell, unseen
+from tests.support.office import BOOT, OfficeDesk, conversation, harness, nobody, shell, unseen
 
 
 @pytest.fixture
@@ -129,6 +129,17 @@ def test_a_token_from_another_session_is_foreign(desk: OfficeDesk) -> None:
         for method in ("mail.inbox", "identity.release"):
             error = desk.refusal(caller._replace(token_hash=stolen), method)
             assert error.code == "lease-foreign"
+
+
+def test_the_same_conversation_in_another_process_is_no_stranger_and_no_holder(
+    desk: OfficeDesk,
+) -> None:
+    desk.call(harness(100, "s-1"), "identity.register", name="alice", role="dev")
+    token_hash = unseen(token_of(desk)).token_hash
+    twin = harness(200, "s-1")._replace(token_hash=token_hash)
+    assert desk.refusal(twin, "mail.inbox").code == "no-lease"
+    stranger = harness(300, "s-2")._replace(token_hash=token_hash)
+    assert desk.refusal(stranger, "mail.inbox").code == "lease-foreign"
 
 
 def test_the_token_of_a_lost_epoch_is_lease_lost_and_of_a_released_one_nothing(

@@ -148,3 +148,10 @@ def unseen(token: str | None = None) -> Caller:
     """A caller of whom the kernel tells nothing, with or without a token."""
     token_hash = hashlib.sha256(token.encode()).digest() if token else None
     return Caller(Lineage("unknown", reason="the kernel gives no pid"), None, token_hash)
+
+
+def harness(pid: int, session_id: str, cli: str = "claude") -> Caller:
+    """A caller in an agent CLI that has one conversation a process, told by its own id."""
+    process = Process(pid, pid * 10, BOOT)
+    lineage = Lineage("session", cli, session_id, process, "harness")
+    return Caller(lineage, SessionKey(cli, session_id))

@@ -30,6 +30,7 @@ from mbx.daemon.dispatch import PROTOCOL, Work
 from mbx.daemon.gate import Caller
 from mbx.daemon.journal import whence
 from mbx.daemon.methods import METHODS
+from mbx.daemon.resuming import Wish
 from mbx.store.database import Committed, Outcome
 
 HELLO_DEADLINE_S: Final = 10.0
@@ -55,6 +56,7 @@ class Office:
         known: Callable[[], Any],
         grant_of: Callable[[Any, str], tuple[int, int] | None],
         accept: Callable[[Caller, object, object], Work],
+        arrival: Callable[[Caller, Wish], Work],
         submit: Callable[[Work, Callable[[Outcome[Answer]], None]], None],
         log: Callable[..., None],
     ) -> None:
@@ -63,6 +65,7 @@ class Office:
         self.known = known
         self.grant_of = grant_of
         self.accept = accept
+        self.arrival = arrival
         self.submit = submit
         self.log = log
 
@@ -125,6 +128,7 @@ class LocalConnection(asyncio.Protocol):
         self._claimed: SessionKey | None = None
         self._token_hash: bytes | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._arriving = False
 
     # -- transport ------------------------------------------------------------------------------
 
@@ -168,7 +172,7 @@ class LocalConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The caller will say no more; what it asked is still answered, then we close too."""
         self._ended = True
-        return self._in_flight > 0
+        return self._in_flight > 0 or self._arriving
 
     def data_received(self, data: bytes) -> None:
         """Bytes arrived."""
@@ -195,6 +199,7 @@ class LocalConnection(asyncio.Protocol):
     def _must_wait(self) -> bool:
         return (
             self._blocked
+            or self._arriving
             or self._in_flight >= REQUESTS_IN_FLIGHT_MAX
             or (self._face.waiting_bytes > WAITING_MAX_BYTES and self._face.in_flight > 0)
         )
@@ -325,7 +330,24 @@ class LocalConnection(asyncio.Protocol):
             sock: socket.socket = self._transport.get_extra_info("socket")
             with processes.peer_of(sock) as peer:
                 self._lineage = processes.walk(peer, self._office.known(), claim)
+        self._arrive(_wish(said))
         return {"protocol": PROTOCOL, "version": __version__, "host": self._office.host_label}
+
+    def _arrive(self, wish: Wish) -> None:
+        """Let a session of an agent CLI that holds nothing have its own again, before its calls."""
+        caller = self._caller()
+        if self._lineage.via != "harness" or caller.granted_epoch is not None:
+            return
+        if wish.agent is None and self._claimed is None:
+            return
+        self._arriving = True
+        self._office.submit(self._office.arrival(caller, wish), self._arrived)
+
+    def _arrived(self, outcome: Outcome[Answer]) -> None:
+        self._arriving = False
+        if not isinstance(outcome, Committed) and not isinstance(outcome.error, MbxError):
+            self._office.log("a session could not arrive", whence=whence(outcome.error))
+        self.resume()
 
     def _check_greeted(self, method: str) -> None:
         if not self._greeted:
@@ -387,6 +409,11 @@ def _session_key(said: object) -> SessionKey | None:
             f" at most {CLI_NAME_MAX_CHARS} and {SESSION_ID_MAX_CHARS} characters",
         )
     return SessionKey(cli, session_id)
+
+
+def _wish(said: dict[str, Any]) -> Wish:
+    agent, role = said.get("agent"), said.get("role")
+    return Wish(agent if isinstance(agent, str) else None, role if isinstance(role, str) else None)
 
 
 def _token_hash(said: object) -> bytes | None:

@@ -16,7 +16,7 @@ from mbx.daemon.gate import Holder, Open, Session, holder_of
 from mbx.daemon.methods.table import lease_method, open_method, session_method
 from mbx.daemon.params import Params
 from mbx.daemon.times import optional_rfc3339, rfc3339
-from mbx.store import audit, identities, leases, messages, sessions
+from mbx.store import audit, identities, leases, messages, sessions, waiting
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 from mbx.store.leases import LeaseRow
@@ -191,6 +191,13 @@ def _claim(context: Context, tx: Tx, caller: Session, request: ClaimRequest) -> 
     return _grant(context, tx, caller, identity)
 
 
+def create(context: Context, tx: Tx, name: str, role: str) -> IdentityRow:
+    """A new identity that nobody holds yet. Raises MbxError name-invalid, name-taken."""
+    names.check_name(name)
+    names.check_role(role)
+    return _create(context, tx, RegisterRequest(name, role, "", None))
+
+
 def _create(context: Context, tx: Tx, request: RegisterRequest) -> IdentityRow:
     _refuse_taken(tx, request.name, None)
     now_ms = context.moment.now_ms
@@ -240,7 +247,7 @@ def _grant(context: Context, tx: Tx, caller: Session, identity: IdentityRow) -> 
         process=caller.process,
         now_ms=context.moment.now_ms,
     )
-    granted = granting.grant(context, tx, identity, row, session)
+    granted = granting.grant(context.host, context.moment, tx, identity, row, session)
     return Answer(_claimed(context, tx, identity, granted.epoch), (granted,))
 
 
@@ -256,6 +263,9 @@ def _lapse_or_refuse(context: Context, tx: Tx, identity: IdentityRow, row: Lease
             reason=verdict.reason,
         )
     granting.lapse(tx, context.moment, row, holder, verdict.reason)
+    seen = context.observe(row)
+    if seen is None or seen.evidence != "dead":
+        waiting.forget(tx, holder.cli, holder.session_id)  # it will be told, and never waits for it
     return leases.find(tx, identity.no)
 
 

@@ -8,7 +8,7 @@ from mbx.daemon.gate import Open
 from mbx.daemon.methods.table import open_method
 from mbx.daemon.params import Params
 from mbx.daemon.times import rfc3339
-from mbx.store import identities
+from mbx.store import identities, sessions, waiting
 from mbx.store.bindings import Binding
 from mbx.store.database import Tx
 
@@ -31,7 +31,7 @@ def _whoami(context: Context, tx: Tx, caller: Open, request: None) -> Answer:
         **held,
         "session": session,
         "missed": None,
-        "pending": None,
+        "pending": _pending(tx, caller),
         "policies": [],
         "external": None,
         "host": context.host.label,
@@ -60,6 +60,16 @@ def _held(context: Context, tx: Tx, binding: Binding) -> Result:
         "unread": unread,
         "next": "mbx inbox" if unread else None,
     }
+
+
+def _pending(tx: Tx, caller: Open) -> str | None:
+    """The name of the identity that the session waits for."""
+    lineage = caller.caller.lineage
+    if lineage.process is None:
+        return None
+    session = sessions.find(tx, lineage.process, lineage.conversation)
+    pending = waiting.of_session(tx, session.no) if session else None
+    return identities.by_no(tx, pending.identity_no).name if pending else None
 
 
 def _nothing(has_session: bool) -> Result:

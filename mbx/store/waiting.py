@@ -1,0 +1,79 @@
+"""What sessions held last and may resume, and who waits for which identity."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from mbx.store.database import Tx
+
+_OLDEST: Final = (
+    "SELECT no, session_no, identity_no, since_ms FROM pending WHERE identity_no = ?"
+    " ORDER BY no LIMIT 1"
+)
+_OF_SESSION: Final = (
+    "SELECT no, session_no, identity_no, since_ms FROM pending WHERE session_no = ?"
+)
+_ALL: Final = "SELECT no, session_no, identity_no, since_ms FROM pending ORDER BY no"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRow:
+    """A session that waits for an identity since `since_ms` (UTC); a smaller `no` came first."""
+
+    no: int
+    session_no: int
+    identity_no: int
+    since_ms: int
+
+
+def remember(tx: Tx, cli: str, session_id: str, identity_no: int, now_ms: int) -> None:
+    """A conversation holds this identity: it gets it again when it comes back."""
+    tx.run(
+        "INSERT INTO remembered (cli, session_id, identity_no, since_ms) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (cli, session_id) DO UPDATE"
+        " SET identity_no = excluded.identity_no, since_ms = excluded.since_ms",
+        (cli, session_id, identity_no, now_ms),
+    )
+
+
+def forget(tx: Tx, cli: str, session_id: str) -> None:
+    """A conversation gave its identity back by itself, or learns that it lost it."""
+    tx.run("DELETE FROM remembered WHERE cli = ? AND session_id = ?", (cli, session_id))
+
+
+def remembered(tx: Tx, cli: str, session_id: str) -> int | None:
+    """The key of the identity that a conversation held last, or None."""
+    row = tx.one(
+        "SELECT identity_no FROM remembered WHERE cli = ? AND session_id = ?", (cli, session_id)
+    )
+    return int(row[0]) if row else None
+
+
+def join(tx: Tx, session_no: int, identity_no: int, now_ms: int) -> None:
+    """The session waits for the identity from now on; who waits already keeps its place."""
+    tx.run(
+        "INSERT INTO pending (session_no, identity_no, since_ms) VALUES (?, ?, ?)"
+        " ON CONFLICT (session_no) DO NOTHING",
+        (session_no, identity_no, now_ms),
+    )
+
+
+def leave(tx: Tx, session_no: int) -> None:
+    """The session waits for nothing any more."""
+    tx.run("DELETE FROM pending WHERE session_no = ?", (session_no,))
+
+
+def oldest(tx: Tx, identity_no: int) -> PendingRow | None:
+    """Who waits longest for an identity."""
+    row = tx.one(_OLDEST, (identity_no,))
+    return PendingRow(*row) if row else None
+
+
+def of_session(tx: Tx, session_no: int) -> PendingRow | None:
+    """What a session waits for."""
+    row = tx.one(_OF_SESSION, (session_no,))
+    return PendingRow(*row) if row else None
+
+
+def everybody(tx: Tx) -> list[PendingRow]:
+    """All who wait, in order."""
+    return [PendingRow(*row) for row in tx.all(_ALL)]

@@ -1,0 +1,198 @@
+"""Sessions that come back, sessions that wait, identities named at launch."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from mbx.daemon.effects import Ended, Granted, Waiting
+from mbx.daemon.gate import Caller
+from mbx.daemon.resuming import Wish
+from tests.support.office import OfficeDesk, harness, shell
+
+FIRST, AGAIN, OTHER = harness(100, "s-1"), harness(200, "s-1"), harness(300, "s-2")
+
+
+@pytest.fixture
+def desk() -> Iterator[OfficeDesk]:
+    made = OfficeDesk()
+    made.add_owner()
+    made.call(FIRST, "identity.register", name="ana", role="dev")
+    yield made
+    made.close()
+
+
+def arrive(desk: OfficeDesk, caller: Caller, wish: Wish | None = None) -> str | None:
+    """What the session holds after it has arrived."""
+    desk.effects.clear()
+    desk.carry_out(desk.dispatcher.arrival(caller, wish or Wish()))
+    return agent(desk, caller)
+
+
+def agent(desk: OfficeDesk, caller: Caller) -> str | None:
+    held: str | None = desk.call(caller, "session.whoami")["agent"]
+    return held
+
+
+def pending(desk: OfficeDesk, caller: Caller) -> str | None:
+    waits: str | None = desk.call(caller, "session.whoami")["pending"]
+    return waits
+
+
+def die(desk: OfficeDesk, caller: Caller) -> None:
+    """The caller's process ends and the daemon is told."""
+    process = caller.lineage.process
+    assert process is not None
+    desk.evidence[process.pid] = "dead"
+    number = desk.rows("SELECT no FROM sessions WHERE pid = ?", process.pid)[0][0]
+    desk.carry_out(desk.dispatcher.burial(number, "its process has ended"))
+
+
+# -- coming back ----------------------------------------------------------------------------------
+
+
+def test_a_conversation_that_comes_back_in_another_process_has_its_identity_again(
+    desk: OfficeDesk,
+) -> None:
+    die(desk, FIRST)
+    assert arrive(desk, AGAIN) == "ana"
+    assert [type(effect) for effect in desk.effects][:1] == [Granted]
+    assert desk.rows("SELECT epoch FROM leases WHERE identity_no = 2") == [(2,)]
+
+
+def test_it_comes_back_too_when_the_death_of_the_old_process_was_not_told_yet(
+    desk: OfficeDesk,
+) -> None:
+    desk.evidence[100] = "dead"
+    assert arrive(desk, AGAIN) == "ana"
+
+
+def test_another_conversation_gets_nothing_by_itself(desk: OfficeDesk) -> None:
+    die(desk, FIRST)
+    assert arrive(desk, OTHER) is None
+    assert pending(desk, OTHER) is None
+
+
+def test_who_gave_it_back_by_itself_does_not_get_it_again_before_it_claims(
+    desk: OfficeDesk,
+) -> None:
+    desk.call(FIRST, "identity.release")
+    assert arrive(desk, AGAIN) is None
+    desk.call(AGAIN, "identity.claim", name="ana")
+    die(desk, AGAIN)
+    assert arrive(desk, harness(400, "s-1")) == "ana"
+
+
+def test_who_lost_it_while_it_lived_is_told_and_never_waits_for_it(desk: OfficeDesk) -> None:
+    desk.evidence[100] = "unknown"
+    desk.silent_ms[100] = 10**9
+    desk.call(OTHER, "identity.claim", name="ana")
+    assert desk.refusal(FIRST, "mail.inbox").code == "lease-lost"
+    assert arrive(desk, FIRST) is None
+    die(desk, FIRST)
+    assert arrive(desk, AGAIN) is None
+    assert pending(desk, AGAIN) is None
+
+
+def test_shells_are_told_apart_by_their_process_and_never_come_back(desk: OfficeDesk) -> None:
+    caller = shell(500)
+    desk.call(caller, "identity.register", name="ben", role="dev")
+    assert desk.rows("SELECT count(*) FROM remembered WHERE cli = 'shell'") == [(0,)]
+
+
+def test_a_retired_identity_does_not_come_back(desk: OfficeDesk) -> None:
+    die(desk, FIRST)
+    desk.connection.execute("UPDATE identities SET retired_ms = 1 WHERE name = 'ana'")
+    assert arrive(desk, AGAIN) is None
+
+
+# -- waiting --------------------------------------------------------------------------------------
+
+
+def test_who_comes_back_while_another_holds_it_waits_and_is_watched(desk: OfficeDesk) -> None:
+    assert arrive(desk, AGAIN) is None
+    assert pending(desk, AGAIN) == "ana"
+    assert [type(effect) for effect in desk.effects if isinstance(effect, Waiting)] == [Waiting]
+    assert agent(desk, FIRST) == "ana"
+
+
+def test_those_who_wait_are_served_in_order_when_the_holder_dies(desk: OfficeDesk) -> None:
+    third = harness(400, "s-1")
+    arrive(desk, AGAIN)
+    arrive(desk, third)
+    desk.effects.clear()
+    die(desk, FIRST)
+    assert [type(effect) for effect in desk.effects][:2] == [Ended, Granted]
+    assert (agent(desk, AGAIN), pending(desk, AGAIN)) == ("ana", None)
+    assert pending(desk, third) == "ana"
+    die(desk, AGAIN)
+    assert agent(desk, third) == "ana"
+
+
+def test_a_place_is_gone_with_its_process(desk: OfficeDesk) -> None:
+    arrive(desk, AGAIN)
+    die(desk, AGAIN)
+    die(desk, FIRST)
+    assert desk.rows("SELECT state FROM leases WHERE identity_no = 2") == [(2,)]
+    assert desk.rows("SELECT count(*) FROM pending") == [(0,)]
+
+
+def test_a_hand_off_serves_nobody(desk: OfficeDesk) -> None:
+    arrive(desk, AGAIN)
+    desk.call(FIRST, "identity.release")
+    assert agent(desk, AGAIN) is None
+    assert desk.call(OTHER, "identity.claim", name="ana")["agent"] == "ana"
+
+
+def test_who_waits_and_claims_another_waits_no_more(desk: OfficeDesk) -> None:
+    arrive(desk, AGAIN)
+    desk.call(AGAIN, "identity.register", name="ben", role="dev")
+    assert pending(desk, AGAIN) is None
+    die(desk, FIRST)
+    assert agent(desk, AGAIN) == "ben"
+
+
+def test_waiting_twice_keeps_the_first_place(desk: OfficeDesk) -> None:
+    arrive(desk, AGAIN)
+    arrive(desk, harness(400, "s-1"))
+    desk.world.pass_ms(1_000)
+    arrive(desk, AGAIN)
+    assert desk.rows("SELECT count(*) FROM pending") == [(2,)]
+    die(desk, FIRST)
+    assert agent(desk, AGAIN) == "ana"
+
+
+# -- named at launch ------------------------------------------------------------------------------
+
+
+def test_an_identity_named_at_launch_is_claimed_when_it_is_free(desk: OfficeDesk) -> None:
+    desk.call(FIRST, "identity.release")
+    assert arrive(desk, OTHER, Wish("ana")) == "ana"
+
+
+def test_it_is_registered_only_together_with_a_role(desk: OfficeDesk) -> None:
+    assert arrive(desk, OTHER, Wish("ben")) is None
+    assert desk.rows("SELECT count(*) FROM identities WHERE name = 'ben'") == [(0,)]
+    assert arrive(desk, OTHER, Wish("ben", "dev")) == "ben"
+
+
+def test_it_is_never_taken_from_anybody(desk: OfficeDesk) -> None:
+    assert arrive(desk, OTHER, Wish("ana", "dev")) is None
+    assert pending(desk, OTHER) == "ana"
+    assert agent(desk, FIRST) == "ana"
+
+
+@pytest.mark.parametrize("name", ["owner", "a-na", "No Name", "x", "role:dev", "*"])
+def test_a_name_that_cannot_be_is_passed_over_in_silence(desk: OfficeDesk, name: str) -> None:
+    before = desk.rows("SELECT count(*) FROM identities")
+    assert arrive(desk, OTHER, Wish(name, "dev")) is None
+    assert desk.rows("SELECT count(*) FROM identities") == before
+
+
+def test_what_a_conversation_held_goes_before_what_was_named_at_launch(desk: OfficeDesk) -> None:
+    die(desk, FIRST)
+    assert arrive(desk, AGAIN, Wish("ben", "dev")) == "ana"
+
+
+def test_arriving_with_an_identity_changes_nothing(desk: OfficeDesk) -> None:
+    assert arrive(desk, FIRST, Wish("ben", "dev")) == "ana"
+    assert desk.rows("SELECT epoch FROM leases WHERE identity_no = 2") == [(1,)]
