@@ -1,0 +1,54 @@
+"""Each query on the way of a message finds its rows by the index that was made for it.
+
+Without a hint SQLite may walk a whole mailbox; that shows only in stores nobody has on the first
+day.
+"""
+
+import pytest
+
+from mbx.store import bindings, history, leases, messages
+from mbx.store.migrate import open_store
+
+WHOLE_WALKS = (
+    "SCAN d",
+    "SCAN m",
+    "SCAN i",
+    "SCAN s ",
+    "SCAN l",
+    "SCAN deliveries",
+    "SCAN messages",
+)
+
+QUERIES = {
+    "open page": (messages._OPEN_PAGE, "deliveries_open"),
+    "whole page": (messages._WHOLE_PAGE, "USING PRIMARY KEY (recipient_no=? AND message_no>?)"),
+    "received": (messages._RECEIVED, "messages_by_id"),
+    "sent page": (messages._SENT_PAGE, "messages_by_sender"),
+    "sent one": (messages._SENT_ONE, "messages_by_id"),
+    "copies": (messages._COPIES, "deliveries_by_message"),
+    "thread": (history._OF_THREAD, "messages_by_thread"),
+    "thread's first message": (history._OF_THREAD, "messages_by_id"),
+    "own message": (history._ONE, "messages_by_id"),
+    "search": (history._FOUND, "VIRTUAL TABLE"),
+    "gate by process": (bindings._BY_PROCESS, "sqlite_autoindex_sessions_1"),
+    "gate by token": (bindings._BY_TOKEN, "PRIMARY KEY (hash=?)"),
+    "recipient": (leases._BY_NAME, "sqlite_autoindex_identities_2"),
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_uses_its_index_and_walks_no_table(name: str) -> None:
+    query, index = QUERIES[name]
+    connection = open_store(":memory:")
+    explained = connection.execute(f"EXPLAIN QUERY PLAN {query}", [1] * _wanted(query))
+    plan = [row[3] for row in explained]
+    connection.close()
+    assert any(index in step for step in plan), plan
+    walks = [step for step in plan if step.startswith(WHOLE_WALKS) and "VIRTUAL" not in step]
+    assert walks == []
+
+
+def _wanted(query: str) -> int:
+    """How many parameters a query has, numbered or not."""
+    numbered = [n for n in range(1, 12) if f"?{n}" in query]
+    return max(numbered) if numbered else query.count("?")
