@@ -2,8 +2,10 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -265,6 +267,44 @@ def test_every_method_and_every_error_code_stands_in_the_protocol_page() -> None
     assert [
         code for code in EXIT_STATUS if f"\n| `{code}` | {EXIT_STATUS[code]} |" not in page
     ] == []
+
+
+def manual_sections() -> dict[str, str]:
+    """Command -> its part of the manual page, with plain hyphens and quotes."""
+    text = (ROOT / "man" / "mbx.1").read_text(encoding="utf-8")
+    parts = text.replace(r"\-", "-").replace(r"\(dq", '"').split("\n.SS ")[1:]
+    return {re.split(r" \[OPTIONS]", part)[0]: part.split("\n.SH ")[0] for part in parts}
+
+
+@needs_command
+def test_the_manual_page_has_every_command_with_its_options_and_examples() -> None:
+    sections = manual_sections()
+    commands = all_commands()
+    assert list(sections) == [name for name, _, _ in commands]
+    for name, command, _ in commands:
+        told = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", sections[name]))
+        spelt = {option for option in options_of(command) if option.startswith("-")}
+        assert spelt - {"--help", "--json"} <= told, name
+        assert sections[name].count(f"\n{name}") + sections[name].count(f"| {name}") > 0, name
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
+def test_a_formatter_takes_the_manual_page_without_a_warning() -> None:
+    done = subprocess.run(
+        ["groff", "-man", "-ww", "-Tascii", str(ROOT / "man" / "mbx.1")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=15,
+    )
+    assert done.stderr == ""
+    assert "mbx identity rename" in done.stdout
+
+
+def test_the_manual_page_is_installed_where_man_looks_for_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    shipped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]
+    assert shipped == {"man/mbx.1": "share/man/man1/mbx.1"}
 
 
 def decisions() -> list[Path]:
