@@ -57,6 +57,7 @@ _SAMPLES: Final[Mapping[str, object]] = {
     "subject": "Port",
     "body": "",
     "did": "moved",
+    "mailbox": "ana",
 }
 """Values that readers accept; parameters that are not here are left out."""
 

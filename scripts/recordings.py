@@ -228,12 +228,24 @@ class _Conversation:
         return _with_sample_numbers(json.loads(self._stable.text(text)))
 
 
-_SAMPLE_NUMBERS: Final = {"pid": 4711, "uptime_s": 12, "commit_seq": 9, "index_pending": 0}
+_SAMPLES: Final = {
+    "pid": 4711,
+    "uptime_s": 12,
+    "commit_seq": 9,
+    "index_pending": 0,
+    "silent_s": 0,
+    "store_bytes": 196_608,
+    "free_bytes": 0,
+    "wal_bytes": 131_872,
+    "python_version": "3.13.9",
+    "sqlite_version": "3.51.3",
+}
+"""What differs between machines and runs, and what is shown for it."""
 
 
 def _with_sample_numbers(value: Any) -> Any:
     if isinstance(value, dict):
-        numbers = dict(_SAMPLE_NUMBERS)
+        numbers = dict(_SAMPLES)
         if "session" in value and "pid" in value:  # a holder: its session names its process
             numbers["pid"] = int(value["session"].partition("-")[0])
         return {
@@ -299,8 +311,11 @@ def _converse(talk: _Conversation, ana: Speaker, ben: Speaker, cai: Speaker) -> 
     talk.speak(ben, "agents.list", query="client")
     talk.speak(ben, "identity.rename", name="benno", key="k-8")
     talk.speak(ana, "identity.list")
+    talk.speak(ana, "mail.watch")
     talk.speak(ben, "identity.release", key="k-6")
     talk.speak(cai, "daemon.status", hash=True)
+    talk.speak(cai, "daemon.health", thorough=True)
+    talk.speak(cai, "diagnostics.show", mailbox="ana")
     talk.speak(cai, "daemon.stop")
 
 

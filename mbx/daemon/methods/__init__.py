@@ -3,7 +3,17 @@
 from types import MappingProxyType
 from typing import Any, Final
 
-from mbx.daemon.methods import agents, daemon, history, identity, mail, mailbox, session
+from mbx.daemon.methods import (
+    agents,
+    daemon,
+    diagnosis,
+    health,
+    history,
+    identity,
+    mail,
+    mailbox,
+    session,
+)
 from mbx.daemon.methods.table import Method
 
 METHODS: Final[MappingProxyType[str, Method[Any, Any]]] = MappingProxyType(
@@ -17,6 +27,8 @@ METHODS: Final[MappingProxyType[str, Method[Any, Any]]] = MappingProxyType(
             *history.METHODS,
             *agents.METHODS,
             *daemon.METHODS,
+            *health.METHODS,
+            *diagnosis.METHODS,
         )
     }
 )

@@ -1,0 +1,129 @@
+"""`daemon.health`: what only the daemon can see of store, leases and waiting mail; for doctor.
+
+It changes nothing, reads a bounded number of rows, and tells no subject, body or secret.
+"""
+
+import os
+import platform
+from typing import Final
+
+from mbx.core.lease import LeaseState, claimable
+from mbx.core.limits import LIST_MAX_ROWS
+from mbx.daemon.context import Answer, Context, Result
+from mbx.daemon.gate import Open
+from mbx.daemon.methods.table import open_method
+from mbx.daemon.params import Params
+from mbx.daemon.times import optional_rfc3339, rfc3339
+from mbx.store import health, identities, leases, search, sessions
+from mbx.store.database import Tx
+from mbx.store.health import Stranded
+from mbx.store.leases import LeaseRow
+
+AUDIT_ROWS: Final = 256
+"""So many of the newest rows of the audit log are checked; 256 take 5 ms."""
+
+AUDIT_ROWS_THOROUGH: Final = 10_000
+"""And so many when asked to be thorough: everybody waits for it (0.2 s)."""
+
+
+def _read_health(params: Params) -> bool:
+    return params.boolean("thorough")
+
+
+def _health(context: Context, tx: Tx, caller: Open, thorough: bool) -> Answer:
+    sizes = health.sizes(tx)
+    checked, broken = health.audit_break(tx, AUDIT_ROWS_THOROUGH if thorough else AUDIT_ROWS)
+    held = leases.held(tx)
+    return Answer(
+        {
+            "version": context.facts.version,
+            "protocol": context.facts.protocol,
+            "python_version": platform.python_version(),
+            "sqlite_version": sizes.sqlite_version,
+            "now": rfc3339(context.moment.now_ms),
+            "newest_at": optional_rfc3339(health.newest_ms(tx)),
+            "store_bytes": sizes.store_bytes,
+            "free_bytes": sizes.free_bytes,
+            "wal_bytes": _wal_bytes(context),
+            "index_pending": search.pending(tx),
+            "quick_check": _quick_check(tx, sizes.store_bytes) if thorough else None,
+            "audit": {"checked": checked, "first_break": broken},
+            "leases": [_lease(context, tx, row) for row in held[:LIST_MAX_ROWS]],
+            "leases_total": len(held),
+            "pending": [
+                {
+                    "cli": one.cli,
+                    "session": one.session_id,
+                    "name": one.name,
+                    "since": rfc3339(one.since_ms),
+                    "age_s": _age_s(context, one.since_ms),
+                }
+                for one in health.waiting(tx, LIST_MAX_ROWS)
+            ],
+            "stranded": [_stranded(context, one) for one in health.stranded(tx, LIST_MAX_ROWS)],
+        }
+    )
+
+
+def _quick_check(tx: Tx, store_bytes: int) -> Result:
+    """`verdict` is ok, damaged, or skipped (too large to look at while everybody waits)."""
+    faults = health.quick_check(tx, store_bytes)
+    if faults is None:
+        return {"verdict": "skipped", "faults": []}
+    return {"verdict": "damaged" if faults else "ok", "faults": faults}
+
+
+def _wal_bytes(context: Context) -> int | None:
+    try:
+        return os.stat(os.path.join(context.facts.home, "store.db-wal")).st_size
+    except OSError:
+        return None
+
+
+def _lease(context: Context, tx: Tx, row: LeaseRow) -> Result:
+    """A held lease, what is known of its holder, and whether it is stale: held and claimable."""
+    seen, verdict = context.observe(row), claimable(row.lease, context.observe(row))
+    session = sessions.by_no(tx, row.lease.session_no) if row.lease.session_no else None
+    return {
+        "name": identities.by_no(tx, row.identity_no).name,
+        "epoch": row.lease.epoch,
+        "cli": session.cli if session else None,
+        "session": session.session_id if session else None,
+        "pid": session.process.pid if session else None,
+        "since": rfc3339(row.lease.since_ms),
+        "age_s": _age_s(context, row.lease.since_ms),
+        "evidence": seen.evidence if seen else "unknown",
+        "silent_s": seen.silent_ms // 1000 if seen else None,
+        "claimable": verdict.ok,
+        "reason": verdict.reason,
+    }
+
+
+def _stranded(context: Context, mail: Stranded) -> Result:
+    """Unacked mail of an identity nobody holds, and who held it last until when."""
+    was_held = mail.cli is not None
+    return {
+        "name": mail.name,
+        "state": LeaseState(mail.state).name.lower(),
+        "unacked": mail.unacked,
+        "oldest_s": _age_s(context, mail.oldest_ms),
+        "last_holder": {"cli": mail.cli, "session": mail.session_id} if was_held else None,
+        "since": rfc3339(mail.since_ms),
+        "last_seen": optional_rfc3339(mail.last_seen_ms),
+    }
+
+
+def _age_s(context: Context, at_ms: int) -> int:
+    return max(0, context.moment.now_ms - at_ms) // 1000
+
+
+METHODS: Final = (
+    open_method(
+        "daemon.health",
+        "Store, leases, waiting sessions and stranded mail, for doctor; with `thorough` the store"
+        " file and more of the audit chain are checked.",
+        _read_health,
+        _health,
+    ),
+)
+"""What this module adds to the table of methods."""
