@@ -53,6 +53,7 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.methods.table": "daemon/test_dispatch.py",
     "mbx.daemon.posting": "daemon/test_mail_methods.py",
     "mbx.daemon.resuming": "daemon/test_resuming.py",
+    "mbx.daemon.watching": "e2e/test_watch.py",
     "mbx.store.waiting": "daemon/test_resuming.py",
 }
 

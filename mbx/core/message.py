@@ -45,6 +45,8 @@ class Draft(NamedTuple):
     refs: tuple[str, ...] = ()
     topic: str | None = None
     origin: str | None = None
+    quiet: bool = False
+    """The sender asked to wake nobody; not part of what is signed."""
 
 
 class Envelope(NamedTuple):

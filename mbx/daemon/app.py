@@ -22,6 +22,7 @@ from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
 from mbx.daemon.journal import Journal, whence
 from mbx.daemon.processes import DeathWatch, boot_id
+from mbx.daemon.watching import Watchers
 from mbx.daemon.workers.committer import Committer
 from mbx.daemon.workers.indexer import Indexer
 from mbx.daemon.workers.timers import Timers
@@ -91,6 +92,7 @@ class Daemon:
         self._timers = Timers(
             self._dispatcher, self._committer, self._holders, self._watch, self._credentials
         )
+        self._watchers = Watchers(self._dispatcher.glance, self._submit)
         self._face = LocalFace(
             Office(
                 user_id=os.geteuid(),
@@ -100,6 +102,7 @@ class Daemon:
                 accept=self._accept,
                 arrival=self._dispatcher.arrival,
                 submit=self._submit,
+                watchers=self._watchers,
                 log=journal.write,
             )
         )
@@ -190,11 +193,14 @@ class Daemon:
                 self._holders.heard(effect.identity_no, effect.epoch)
             case Arrived():
                 self._indexer.wake()
+                self._watchers.look(effect.recipients)
             case Granted():
                 self._holders.granted(effect)
+                self._watchers.look((effect.identity_no,))
                 self._keep(effect)
             case Ended():
                 self._holders.ended(effect)
+                self._watchers.look((effect.identity_no,))
                 self._credentials.remove(effect.cli, effect.session_id, effect.epoch)
             case Revive():
                 self._inside(self._dispatcher.revival(effect))

@@ -22,7 +22,7 @@ from mbx.daemon.methods.table import Method
 from mbx.daemon.params import Params
 from mbx.daemon.resuming import Wish
 from mbx.daemon.world import World, moment
-from mbx.store import answers, sessions
+from mbx.store import answers, identities, messages, sessions
 from mbx.store.bindings import Binding
 from mbx.store.database import Tx, Unit
 from mbx.store.leases import LeaseRow
@@ -111,6 +111,10 @@ class Dispatcher:
             writes=True,
         )
 
+    def glance(self, caller: Caller) -> Work:
+        """The unit that looks whether a caller still holds its lease, and at its mail."""
+        return Work(lambda tx: _glance(tx, caller), writes=False, brief=True)
+
     def revival(self, effect: Revive) -> Work:
         """The unit that holds a lapsed lease again for the holder that just used it."""
         now = moment(self.world)
@@ -142,6 +146,18 @@ def _read(method: Method[Any, Any], given: object) -> _Call:
     if key is None:
         return _Call(request)
     return _Call(request, key, _digest(method.name, given))
+
+
+def _glance(tx: Tx, caller: Caller) -> Answer:
+    holder = gate.admit_holder(tx, caller)
+    return Answer(
+        {
+            "agent": holder.binding.name,
+            "identity_no": holder.identity_no,
+            "unread": identities.unread(tx, holder.identity_no),
+            "waking": messages.waking(tx, holder.identity_no),
+        }
+    )
 
 
 def _unit(context: Context, caller: Caller, method: Method[Any, Any], call: _Call) -> Unit[Answer]:

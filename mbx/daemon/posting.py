@@ -7,6 +7,7 @@ from mbx.core import message
 from mbx.core.lease import LeaseState
 from mbx.core.limits import LEASE_RENEW_MS
 from mbx.core.message import Draft, Envelope
+from mbx.core.waking import wakes
 from mbx.daemon import granting
 from mbx.daemon.context import Context, Result
 from mbx.daemon.gate import Holder
@@ -72,8 +73,18 @@ def post(
         thread=place.thread or record.id,
         reply_no=place.reply_no,
     )
-    messages.add(tx, new, [(to.identity.no, to.quiet) for to in recipients])
+    messages.add(tx, new, [(to.identity.no, _wakes(draft, to)) for to in recipients])
     return record.id
+
+
+def _wakes(draft: Draft, to: Recipient) -> bool:
+    return wakes(
+        draft.kind,
+        draft.body,
+        to.identity.name,
+        needs_reply=draft.needs_reply,
+        quiet=to.quiet or draft.quiet,
+    )
 
 
 def posted(

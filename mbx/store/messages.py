@@ -51,7 +51,7 @@ _INSERT: Final = (
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _DELIVER: Final = (
-    "INSERT INTO deliveries (recipient_no, message_no, stage, stage_ms, quiet)"
+    "INSERT INTO deliveries (recipient_no, message_no, stage, stage_ms, wakes)"
     " VALUES (?, ?, ?, ?, ?)"
 )
 _ADVANCE: Final = (
@@ -120,7 +120,7 @@ class Copy:
 
 
 def add(tx: Tx, message: NewMessage, recipients: Sequence[tuple[int, bool]]) -> int:
-    """Store a message and deliver it to each of `recipients` (identity key, quiet); its key."""
+    """Store a message and deliver it to each of `recipients` (identity key, wakes); its key."""
     record = message.record
     no = tx.insert(
         _INSERT,
@@ -141,8 +141,8 @@ def add(tx: Tx, message: NewMessage, recipients: Sequence[tuple[int, bool]]) -> 
             record.payload,
         ),
     )
-    for recipient_no, quiet in recipients:
-        tx.run(_DELIVER, (recipient_no, no, int(Stage.DELIVERED), message.accepted_ms, quiet))
+    for recipient_no, wakes in recipients:
+        tx.run(_DELIVER, (recipient_no, no, int(Stage.DELIVERED), message.accepted_ms, wakes))
         tx.run("UPDATE mailboxes SET unread = unread + 1 WHERE identity_no = ?", (recipient_no,))
     return no
 
@@ -217,6 +217,16 @@ def sent_one(tx: Tx, sender_no: int, prefix: IdPrefix) -> list[SentHead]:
 def copies(tx: Tx, no: int) -> list[Copy]:
     """Every recipient's delivery of a message."""
     return [Copy(*row) for row in tx.all(_COPIES, (no,))]
+
+
+def waking(tx: Tx, recipient_no: int) -> int:
+    """How many unread messages of a mailbox wake its holder (counted up to 1,000)."""
+    row = tx.one(
+        "SELECT count(*) FROM (SELECT 1 FROM deliveries INDEXED BY deliveries_waking"
+        " WHERE recipient_no = ? AND wakes = 1 AND stage < 4 LIMIT 1000)",
+        (recipient_no,),
+    )
+    return int(row[0]) if row else 0
 
 
 def open_threads(tx: Tx, recipient_no: int) -> int:

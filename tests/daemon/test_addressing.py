@@ -50,13 +50,20 @@ def test_several_ways_to_one_mailbox_deliver_one_copy_in_order_of_mention(
     assert copies == [(4,)]
 
 
-def test_only_a_copy_that_came_by_everyone_alone_is_quiet(desk: OfficeDesk) -> None:
-    reached(desk, "*", "role:test", "owner")
-    quiet = desk.rows(
-        "SELECT i.name, d.quiet FROM deliveries AS d JOIN identities AS i ON i.no = d.recipient_no"
+def test_a_copy_that_came_by_everyone_alone_wakes_nobody(desk: OfficeDesk) -> None:
+    desk.call(
+        shell(100), "mail.send", to=["*", "role:test", "owner"], subject="s", body="b", kind="task"
+    )
+    wakes = desk.rows(
+        "SELECT i.name, d.wakes FROM deliveries AS d JOIN identities AS i ON i.no = d.recipient_no"
         " ORDER BY i.name"
     )
-    assert quiet == [("ben", 1), ("cai", 0), ("dee", 0), ("owner", 0)]
+    assert wakes == [("ben", 0), ("cai", 1), ("dee", 1), ("owner", 1)]
+
+
+def test_a_sender_may_ask_to_wake_nobody(desk: OfficeDesk) -> None:
+    desk.call(shell(100), "mail.send", to=["ben"], subject="s", body="b", kind="task", wake="inbox")
+    assert desk.rows("SELECT wakes FROM deliveries") == [(0,)]
 
 
 def test_mail_to_oneself_is_delivered_when_it_is_meant(desk: OfficeDesk) -> None:

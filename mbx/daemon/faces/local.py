@@ -31,10 +31,14 @@ from mbx.daemon.gate import Caller
 from mbx.daemon.journal import whence
 from mbx.daemon.methods import METHODS
 from mbx.daemon.resuming import Wish
+from mbx.daemon.watching import Watchers
 from mbx.store.database import Committed, Outcome
 
 HELLO_DEADLINE_S: Final = 10.0
 """A connection that has not said hello by then is closed."""
+
+WATCH: Final = "mail.watch"
+"""The method after which a connection is pushed to."""
 
 _PARSE_ERROR: Final = -32700
 _INVALID_REQUEST: Final = -32600
@@ -58,6 +62,7 @@ class Office:
         accept: Callable[[Caller, object, object], Work],
         arrival: Callable[[Caller, Wish], Work],
         submit: Callable[[Work, Callable[[Outcome[Answer]], None]], None],
+        watchers: Watchers,
         log: Callable[..., None],
     ) -> None:
         self.user_id = user_id
@@ -67,6 +72,7 @@ class Office:
         self.accept = accept
         self.arrival = arrival
         self.submit = submit
+        self.watchers = watchers
         self.log = log
 
 
@@ -153,6 +159,7 @@ class LocalConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The other end is gone; its units go on."""
         self._face.connections.discard(self)
+        self._office.watchers.remove(self)
         self._face.waited(-len(self._buffer))
         self._buffer.clear()
         self._transport = None
@@ -289,9 +296,28 @@ class LocalConnection(asyncio.Protocol):
         weight = _WEIGHTS.get(method, 1)
         self._in_flight += weight
         self._face.in_flight += weight
-        self._office.submit(
-            work, lambda outcome: self._done(request_id, size_bytes, weight, outcome)
-        )
+        caller = self._caller()
+
+        def done(outcome: Outcome[Answer]) -> None:
+            self._done(request_id, size_bytes, weight, outcome)
+            if method == WATCH and isinstance(outcome, Committed) and self._transport:
+                self._watch(caller)
+
+        self._office.submit(work, done)
+
+    def _watch(self, caller: Caller) -> None:
+        """Push to this connection from now on; what arrived meanwhile is looked for at once."""
+        lineage = caller.lineage
+        grant = None
+        if lineage.process is not None:
+            grant = self._office.grant_of(lineage.process, lineage.conversation)
+        if grant is not None:
+            self._office.watchers.add(self, caller, grant[0], self._push)
+            self._office.watchers.look((grant[0],))
+
+    def _push(self, method: str, params: dict[str, Any]) -> None:
+        told = {key: value for key, value in params.items() if key != "identity_no"}
+        self._write({"jsonrpc": "2.0", "method": method, "params": told})
 
     def _done(
         self, request_id: object, size_bytes: int, weight: int, outcome: Outcome[Answer]

@@ -84,6 +84,7 @@ def _read_draft(params: Params, subject: str | None, default_kind: str) -> tuple
         refs=refs,
         topic=topic,
         origin=params.choice("origin", ORIGINS),
+        quiet=params.choice("wake", ("inbox",)) is not None,
     )
     return draft, body_bytes
 

@@ -312,6 +312,24 @@ def _sent_entry(context: Context, tx: Tx, head: SentHead) -> Result:
     }
 
 
+# -- watch ----------------------------------------------------------------------------------------
+
+
+def _read_nothing(params: Params) -> None:
+    return None
+
+
+def _watch(context: Context, tx: Tx, holder: Holder, request: None) -> Answer:
+    own = holder.binding
+    return Answer(
+        {
+            "agent": own.name,
+            "unread": identities.unread(tx, own.identity_no),
+            "waking": messages.waking(tx, own.identity_no),
+        }
+    )
+
+
 METHODS: Final = (
     lease_method(
         "mail.inbox",
@@ -330,6 +348,14 @@ METHODS: Final = (
         when_full=_peek,
     ),
     lease_method("mail.ack", "Clear messages, saying what was done.", _read_ack, _ack, writes=True),
+    lease_method(
+        "mail.watch",
+        "From now on this connection is told, by `mail.arrived`, of mail that wakes.",
+        _read_nothing,
+        _watch,
+        writes=False,
+        brief=True,
+    ),
     lease_method(
         "mail.sent", "What became of the mail sent, newest first.", _read_sent, _sent, writes=False
     ),

@@ -1,9 +1,12 @@
--- Leases and local mail in full: cards, quiet deliveries, what sessions may resume, who waits.
+-- Leases and local mail in full: cards, copies that wake, what sessions may resume, who waits.
 
 ALTER TABLE identities ADD COLUMN card TEXT;
 
--- quiet: this copy came by an address that reaches everybody; it wakes nobody.
-ALTER TABLE deliveries ADD COLUMN quiet INTEGER NOT NULL DEFAULT 0 CHECK (quiet IN (0, 1));
+-- wakes: this copy wakes an idle recipient (by its kind, its need of a reply, or a mention).
+ALTER TABLE deliveries ADD COLUMN wakes INTEGER NOT NULL DEFAULT 0 CHECK (wakes IN (0, 1));
+
+CREATE INDEX deliveries_waking ON deliveries (recipient_no, message_no)
+    WHERE wakes = 1 AND stage < 4;
 
 -- What a conversation held last, so that it gets it again when it comes back in another process.
 -- Forgotten when it gives the identity back by itself, or learns that it lost it.

@@ -1,0 +1,23 @@
+"""Which copies of which messages wake an idle recipient (CONTRACT, "Kinds and waking")."""
+
+import re
+
+from mbx.core.message import WAKING_KINDS
+
+
+def wakes(kind: str, body: str, name: str, *, needs_reply: bool, quiet: bool) -> bool:
+    """Whether a copy for the mailbox `name` wakes whoever holds it.
+
+    `quiet`: the copy came only by an address that reaches everybody, or its sender asked not to.
+    """
+    if quiet or kind == "status":
+        return False
+    return kind in WAKING_KINDS or needs_reply or _mentions(body, name)
+
+
+def _mentions(body: str, name: str) -> bool:
+    """``@name`` as a word of its own: not in an address, not the beginning of a longer name."""
+    if f"@{name}" not in body:
+        return False
+    pattern = rf"(?<![A-Za-z0-9_@.-])@{re.escape(name)}(?![a-z0-9-]|@)"
+    return re.search(pattern, body) is not None
