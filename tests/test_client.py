@@ -228,6 +228,18 @@ def test_a_daemon_that_takes_the_call_and_hangs_is_left_in_time_and_named(paths:
     assert refused.next_step == f"kill -9 {os.getpid()}"
 
 
+def test_a_caller_with_less_time_says_so_and_is_answered_so_much_sooner(paths: Paths) -> None:
+    def hang(connection: socket.socket) -> None:
+        requests(connection)
+        while connection.recv(1):
+            pass
+
+    with Peer(paths, hang):
+        client = Client(paths, {}, Leaping(0.1), start=None, answer_s=0.4)
+        with pytest.raises(MbxError, match=r"did not answer within 0\.4 s"):
+            client.call("mail.inbox", {}, changes=False)
+
+
 def test_a_hung_daemon_leaves_the_outcome_of_a_change_unknown(paths: Paths) -> None:
     def hang(connection: socket.socket) -> None:
         requests(connection)
