@@ -73,7 +73,7 @@ class Daemon:
         self._paths = paths
         self._journal = journal
         self._stop = asyncio.Event()
-        self._committer = Committer(database)
+        self._committer = Committer(database, self._log_defect)
         self._indexer = Indexer(self._committer)
         self._watch = DeathWatch(loop)
         self._holders = Holders(world, self._watch, self._bury)
@@ -167,6 +167,9 @@ class Daemon:
             self._committer.read(
                 work.unit, lambda outcome: self._finish(outcome, done), brief=work.brief
             )
+        elif work.after_index:
+            later = work._replace(after_index=False)
+            self._indexer.when_caught_up(lambda: self._submit(later, done))
         elif work.when_full is None:
             self._committer.write(work.unit, lambda outcome: self._finish(outcome, done))
         else:
@@ -225,6 +228,9 @@ class Daemon:
     def _inside(self, work: Work) -> None:
         """Work of the daemon's own: nobody waits for its answer."""
         self._submit(work, self._log_refusal)
+
+    def _log_defect(self, defect: Exception) -> None:
+        self._journal.write("an answer failed inside", whence=whence(defect))
 
     def _log_exception(self, loop: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
         error = told.get("exception")

@@ -40,13 +40,15 @@ _ADMIT: Final[Mapping[Access, Callable[[Tx, Caller], Open | Session | Holder]]] 
 class Work(NamedTuple):
     """A unit of work and the queue it belongs to.
 
-    `when_full` reads in its place on a full disk; a `brief` one may run on the loop.
+    `when_full` reads in its place on a full disk; a `brief` one may run on the loop; one
+    `after_index` waits until the full-text index has everything.
     """
 
     unit: Unit[Answer]
     writes: bool
     when_full: Unit[Answer] | None = None
     brief: bool = False
+    after_index: bool = False
 
 
 class Dispatcher:
@@ -89,7 +91,8 @@ class Dispatcher:
         context = self.context()
         unit = _unit(context, caller, method, call)
         if method.when_full is None:
-            return Work(unit, method.writes, brief=method.brief)
+            brief = method.brief and not getattr(call.request, "is_long", False)
+            return Work(unit, method.writes, brief=brief, after_index=method.after_index)
         reading = replace(method, act=method.when_full, writes=False)
         return Work(unit, method.writes, _unit(context, caller, reading, call._replace(key=None)))
 
@@ -138,7 +141,7 @@ def _read(method: Method[Any, Any], given: object) -> _Call:
     """The parameters as a request; a fault is kept for after the gate."""
     try:
         params = Params(given)
-        key = params.key() if method.writes else None
+        key = params.key() if method.keyed else None
         request = method.read(params)
         params.finish()
     except MbxError as fault:

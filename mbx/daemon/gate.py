@@ -18,6 +18,9 @@ from mbx.store.database import Tx
 
 _SEAL: Final = object()
 
+NO_GRANT: Final = (0, 0)
+"""Identity key and epoch of a request that was made while its session held nothing."""
+
 
 class Access(Enum):
     """What a method needs of its caller."""
@@ -31,8 +34,8 @@ class Caller(NamedTuple):
     """What is known of the other end of a connection.
 
     `granted_identity_no` and `granted_epoch` are what its session held when the request arrived
-    (None: none known), so that a request written under one lease is never carried out under a later
-    one. It takes both: epochs of two identities may be equal.
+    (`NO_GRANT`: nothing; None: not known), so that a request written under one lease is never
+    carried out under a later one. It takes both: epochs of two identities may be equal.
     """
 
     lineage: Lineage
@@ -139,7 +142,7 @@ def _valid_binding(tx: Tx, caller: Caller) -> Binding:
         if binding is None:
             raise _no_identity()
         if not _is_of_grant(caller, binding):
-            raise _made_under_another(caller, binding)
+            raise _made_under_another(caller, binding) if caller.granted_epoch else _no_identity()
         if not _still_held(binding):
             raise _lost(tx, binding)
         return binding

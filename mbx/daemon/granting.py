@@ -8,6 +8,7 @@ from mbx.core.lease import Lease, LeaseState, transition
 from mbx.core.limits import LEASE_TIMEOUT_MS
 from mbx.core.record import Sealed
 from mbx.daemon.effects import Ended, Granted
+from mbx.daemon.gate import Session
 from mbx.daemon.host import Host
 from mbx.daemon.world import Moment
 from mbx.store import audit, identities, leases, sessions, waiting
@@ -48,6 +49,26 @@ def sign_lease(
         },
     )
     return record, expires_ms
+
+
+def meet(tx: Tx, moment: Moment, caller: Session) -> SessionRow:
+    """The row of a session that is seen for the first time.
+
+    What it calls itself is its label, unless a living session of another process goes by that:
+    two credentials would be one file. Then the process is the label.
+    """
+    lineage = caller.caller.lineage
+    session_id = lineage.session_id
+    if not lineage.shared and sessions.is_label_taken(tx, lineage.cli, session_id):
+        session_id = own_id(caller.process)
+    return sessions.create(
+        tx,
+        cli=lineage.cli,
+        session_id=session_id,
+        conversation=caller.conversation,
+        process=caller.process,
+        now_ms=moment.now_ms,
+    )
 
 
 def grant(

@@ -32,16 +32,18 @@ class Journal:
     def write(self, event: str, **facts: object) -> None:
         """Log `event` (a constant) with facts.
 
-        The same event is written once a minute; the next one says how many were folded.
+        The same event (of the same place) is written once a minute; the next one says how many
+        were folded.
         """
         now_ms = self._now_ms()
-        first_ms, folded = self._causes.get(event, (0, 0))
+        cause = f"{event} {facts.get('whence', '')}"
+        first_ms, folded = self._causes.get(cause, (0, 0))
         if 0 <= now_ms - first_ms < _REPEAT_WINDOW_MS:
-            self._causes[event] = (first_ms, folded + 1)
+            self._causes[cause] = (first_ms, folded + 1)
             return
         if len(self._causes) >= _CAUSES_MAX:
             self._causes.clear()
-        self._causes[event] = (now_ms, 0)
+        self._causes[cause] = (now_ms, 0)
         entry: dict[str, object] = {"at": rfc3339(now_ms), "event": event}
         entry.update({name: _bounded(value) for name, value in facts.items()})
         if folded:

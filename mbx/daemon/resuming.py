@@ -40,7 +40,7 @@ def arrive(context: Context, tx: Tx, caller: Session, wish: Wish) -> Answer:
     wanted = _wanted(context, tx, caller, wish)
     if wanted is None or wanted.retired_ms is not None:
         return Answer({})
-    session = session or _create(context, tx, caller)
+    session = session or granting.meet(tx, context.moment, caller)
     row = leases.find(tx, wanted.no)
     if row.lease.state is LeaseState.HELD:
         verdict = claimable(row.lease, context.observe(row))
@@ -91,17 +91,6 @@ def _wanted(context: Context, tx: Tx, caller: Session, wish: Wish) -> IdentityRo
         return identity_methods.create(context, tx, wish.agent, wish.role)
     except MbxError:  # no name, or one that looks like another: the session finds out by itself
         return None
-
-
-def _create(context: Context, tx: Tx, caller: Session) -> SessionRow:
-    return sessions.create(
-        tx,
-        cli=caller.caller.lineage.cli,
-        session_id=caller.caller.lineage.session_id,
-        conversation=caller.conversation,
-        process=caller.process,
-        now_ms=context.moment.now_ms,
-    )
 
 
 def _waits(session: SessionRow) -> Waiting:

@@ -8,7 +8,8 @@ from mbx.store.database import Row, Tx
 _OF_THREAD: Final = (
     "SELECT m.no, m.id, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
     " m.body_bytes, m.sender_no, (SELECT d.stage FROM deliveries AS d"
-    " WHERE d.recipient_no = ?1 AND d.message_no = m.no)"
+    " WHERE d.recipient_no = ?1 AND d.message_no = m.no),"
+    " (SELECT p.id FROM messages AS p WHERE p.no = m.reply_no)"
     " FROM messages AS m JOIN identities AS i ON i.no = m.sender_no"
     " WHERE ((m.thread = ?2 AND m.reply_no IS NOT NULL) OR m.id8 = ?3) AND m.thread = ?2"
     " AND m.no > ?4 AND (+m.sender_no = ?1 OR EXISTS (SELECT 1 FROM deliveries AS d"
@@ -17,7 +18,8 @@ _OF_THREAD: Final = (
 _FOUND: Final = (
     "SELECT m.no, m.id, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
     " m.body_bytes, m.sender_no, (SELECT d.stage FROM deliveries AS d"
-    " WHERE d.recipient_no = ?1 AND d.message_no = m.no)"
+    " WHERE d.recipient_no = ?1 AND d.message_no = m.no),"
+    " (SELECT p.id FROM messages AS p WHERE p.no = m.reply_no)"
     " FROM search AS s JOIN messages AS m ON m.no = s.rowid"
     " JOIN identities AS i ON i.no = m.sender_no"
     " WHERE s.search MATCH ?2 AND s.rowid < ?3 AND (m.sender_no = ?1 OR EXISTS"
@@ -49,6 +51,7 @@ class OwnMessage(NamedTuple):
     body_bytes: int
     sender_no: int
     stage: int | None
+    reply_to: str | None
 
 
 class Filters(NamedTuple):

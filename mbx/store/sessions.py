@@ -37,6 +37,15 @@ def find(tx: Tx, process: Process, conversation: str) -> SessionRow | None:
     )
 
 
+def is_label_taken(tx: Tx, cli: str, session_id: str) -> bool:
+    """Whether a session of another process goes by this name and holds something, or did."""
+    row = tx.one(
+        "SELECT 1 FROM sessions WHERE cli = ? AND session_id = ? AND identity_no IS NOT NULL",
+        (cli, session_id),
+    )
+    return row is not None
+
+
 def by_no(tx: Tx, no: int) -> SessionRow | None:
     """The session with this key."""
     return _row(tx.one(_BY_NO, (no,)))

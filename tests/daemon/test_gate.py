@@ -7,7 +7,7 @@ import pytest
 
 from mbx.core.limits import ANSWER_MAX_BYTES
 from mbx.daemon.effects import Granted
-from mbx.daemon.gate import Holder, Open, Session
+from mbx.daemon.gate import NO_GRANT, Holder, Open, Session
 from mbx.store import bindings
 from tests.support.office import BOOT, OfficeDesk, conversation, harness, nobody, shell, unseen
 
@@ -205,3 +205,18 @@ def test_a_list_of_identities_stops_before_its_budget_and_says_where_to_go_on(
     assert [name for names in pages for name in names] == sorted(
         f"agent-{number:03}x" for number in range(800)
     )
+
+
+def test_a_request_made_while_its_session_held_nothing_is_not_carried_out_later(
+    desk: OfficeDesk,
+) -> None:
+    alice = desk.holder("alice", 100)
+    early = alice._replace(granted_epoch=NO_GRANT[1], granted_identity_no=NO_GRANT[0])
+    assert desk.refusal(early, "mail.inbox").code == "no-lease"
+
+
+def test_two_living_processes_of_one_label_have_credentials_of_their_own(desk: OfficeDesk) -> None:
+    desk.call(harness(100, "s-1"), "identity.register", name="alice", role="dev")
+    desk.call(harness(200, "s-1"), "identity.register", name="bob", role="dev")
+    granted = [effect for effect in desk.effects if isinstance(effect, Granted)]
+    assert [effect.session_id for effect in granted] == ["s-1", "200-2000"]

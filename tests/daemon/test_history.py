@@ -40,6 +40,7 @@ def test_a_thread_is_shown_in_order_to_all_who_take_part_with_their_receipts(
             shown = desk.call(caller, "mail.thread", id=start[:8])
             assert [message["id"] for message in shown["messages"]] == [first, second, third]
             assert shown["thread"] == first
+            assert [message["reply_to"] for message in shown["messages"]] == [None, first, second]
     told = desk.call(ANA, "mail.thread", id=first)["messages"][0]["recipients"]
     assert [(copy["stage"], copy["did"]) for copy in told] == [("acked", "it")]
 

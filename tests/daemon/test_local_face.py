@@ -345,7 +345,13 @@ def test_at_the_limit_of_connections_the_next_is_told_and_a_free_place_is_used(
                 assert line.is_closed()
             else:
                 places.append(line)
-        assert (refused, len(places)) == ("rate-limited", CONNECTIONS_MAX)
+        reserved = places[CONNECTIONS_MAX:]
+        assert (refused, len(reserved)) == ("rate-limited", 8)
+        for line in reserved:  # kept for those who ask how it is, or stop the daemon
+            assert line.refusal("session.whoami")["code"] == "rate-limited"
+            assert line.call("daemon.status")["running"] is True
+            line.close()
+        assert places[2].call("session.whoami")["agent"] is None
         assert places[0].call("daemon.status")["running"] is True
         places[1].close()
         places[0].call("daemon.status")

@@ -232,3 +232,13 @@ async def test_a_send_in_the_second_half_renews_the_lease_it_names(house: House)
     payload = house.desk.rows("SELECT payload FROM messages")[0][0]
     assert second in payload
     assert first not in payload
+
+
+async def test_what_a_callback_raises_is_told_and_the_service_goes_on(database: Database) -> None:
+    defects: list[Exception] = []
+    committer = Committer(database, defects.append)
+    serving = asyncio.create_task(committer.serve())
+    committer.write(bump, lambda outcome: 1 // 0)  # type: ignore[arg-type]
+    assert isinstance(await committer.written(bump), Committed)
+    assert [type(defect) for defect in defects] == [ZeroDivisionError]
+    serving.cancel()

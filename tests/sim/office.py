@@ -18,7 +18,7 @@ from mbx.daemon.context import Answer, Facts
 from mbx.daemon.credentials import Credentials
 from mbx.daemon.dispatch import Dispatcher, Work
 from mbx.daemon.effects import Arrived, Effect, Ended, Granted, Revive, Seen, Stop
-from mbx.daemon.gate import Caller
+from mbx.daemon.gate import NO_GRANT, Caller
 from mbx.daemon.holders import Holders
 from mbx.daemon.workers.committer import Committer
 from mbx.daemon.workers.timers import Timers
@@ -119,11 +119,11 @@ class Office:
 
     def caller(self, lineage: Lineage, claimed: SessionKey | None, token: str | None) -> Caller:
         """What the face knows of the other end when a request arrives."""
-        grant = None
-        if lineage.process is not None:
-            grant = self.holders.grant_of(lineage.process, lineage.conversation)
-        identity_no, epoch = grant or (None, None)
         token_hash = hashlib.sha256(token.encode()).digest() if token else None
+        if lineage.process is None:
+            return Caller(lineage, claimed, token_hash)
+        grant = self.holders.grant_of(lineage.process, lineage.conversation)
+        identity_no, epoch = grant or NO_GRANT
         return Caller(lineage, claimed, token_hash, epoch, identity_no)
 
     def accept(self, caller: Caller, method: str, params: dict[str, Any]) -> Work:

@@ -27,7 +27,7 @@ from mbx.core.limits import (
 from mbx.daemon import codec, processes
 from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import PROTOCOL, Work
-from mbx.daemon.gate import Caller
+from mbx.daemon.gate import NO_GRANT, Caller
 from mbx.daemon.journal import whence
 from mbx.daemon.methods import METHODS
 from mbx.daemon.resuming import Wish
@@ -43,6 +43,9 @@ WATCH: Final = "mail.watch"
 _PARSE_ERROR: Final = -32700
 _INVALID_REQUEST: Final = -32600
 _REFUSED: Final = -32000
+_RESERVED_CONNECTIONS: Final = 8
+"""Places beyond the limit, for `daemon.status` and `daemon.stop` alone."""
+
 _UNSENT_MAX_BYTES: Final = 24 * ANSWER_MAX_BYTES
 _WEIGHTS: Final = {"mail.read": 16, "mail.sent": 16}
 """What counts as several requests in flight: four answers of 1 MiB may wait for their reader."""
@@ -149,9 +152,11 @@ class LocalConnection(asyncio.Protocol):
                 return
         if len(self._face.connections) >= CONNECTIONS_MAX:
             self._office.log("refused a connection: too many")
-            self._answer_error(None, _REFUSED, _too_many_connections())
-            transport.close()
-            return
+            if len(self._face.connections) >= CONNECTIONS_MAX + _RESERVED_CONNECTIONS:
+                self._answer_error(None, _REFUSED, _too_many_connections())
+                transport.close()
+                return
+            self._mismatch = _too_many_connections()  # it may ask for status, and stop the daemon
         self._face.connections.add(self)
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(HELLO_DEADLINE_S, transport.close)
@@ -362,7 +367,7 @@ class LocalConnection(asyncio.Protocol):
     def _arrive(self, wish: Wish) -> None:
         """Let a session of an agent CLI that holds nothing have its own again, before its calls."""
         caller = self._caller()
-        if self._lineage.via != "harness" or caller.granted_epoch is not None:
+        if self._lineage.via != "harness" or caller.granted_epoch not in (None, 0):
             return
         if wish.agent is None and self._claimed is None:
             return
@@ -384,10 +389,10 @@ class LocalConnection(asyncio.Protocol):
 
     def _caller(self) -> Caller:
         lineage = self._lineage
-        grant = None
-        if lineage.process is not None:
-            grant = self._office.grant_of(lineage.process, lineage.conversation)
-        identity_no, epoch = grant or (None, None)
+        if lineage.process is None:
+            return Caller(lineage, self._claimed, self._token_hash)
+        grant = self._office.grant_of(lineage.process, lineage.conversation)
+        identity_no, epoch = grant or NO_GRANT
         return Caller(lineage, self._claimed, self._token_hash, epoch, identity_no)
 
     # -- answers --------------------------------------------------------------------------------

@@ -87,6 +87,7 @@ def _thread_entry(context: Context, tx: Tx, own_no: int, message: OwnMessage) ->
     return {
         **listing.listed(context, message),
         "to": [context.host.address(copy.name) for copy in copies],
+        "reply_to": message.reply_to,
         "recipients": [listing.copy_of(context, tx, copy) for copy in shown],
     }
 
@@ -206,6 +207,8 @@ METHODS: Final = (
         _read_search,
         _search,
         writes=True,
+        keyed=False,
+        after_index=True,
     ),
 )
 """What this module adds to the table of methods."""

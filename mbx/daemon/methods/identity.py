@@ -239,13 +239,8 @@ def _grant(context: Context, tx: Tx, caller: Session, identity: IdentityRow) -> 
     row = leases.find(tx, identity.no)
     if row.lease.state is LeaseState.HELD:
         row = _lapse_or_refuse(context, tx, identity, row)
-    session = sessions.find(tx, caller.process, caller.conversation) or sessions.create(
-        tx,
-        cli=caller.caller.lineage.cli,
-        session_id=caller.caller.lineage.session_id,
-        conversation=caller.conversation,
-        process=caller.process,
-        now_ms=context.moment.now_ms,
+    session = sessions.find(tx, caller.process, caller.conversation) or granting.meet(
+        tx, context.moment, caller
     )
     granted = granting.grant(context.host, context.moment, tx, identity, row, session)
     return Answer(_claimed(context, tx, identity, granted.epoch), (granted,))

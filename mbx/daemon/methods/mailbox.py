@@ -45,6 +45,11 @@ class InboxRequest:
     sender: str | None
     acked_too: bool
 
+    @property
+    def is_long(self) -> bool:
+        """With a filter, much may have to be passed over before a page is full."""
+        return self.kind is not None or self.sender is not None
+
 
 def _read_inbox(params: Params) -> InboxRequest:
     request = InboxRequest(
@@ -346,6 +351,7 @@ METHODS: Final = (
         _read,
         writes=True,
         when_full=_peek,
+        keyed=False,
     ),
     lease_method("mail.ack", "Clear messages, saying what was done.", _read_ack, _ack, writes=True),
     lease_method(

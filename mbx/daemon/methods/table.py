@@ -17,10 +17,11 @@ R = TypeVar("R")
 class Method(Generic[P, R]):
     """`read` turns parameters into a request value; `act` does it, inside one transaction.
 
-    `writes` methods run in the group commit and take an idempotency `key`; the others run over a
-    snapshot and cannot change anything. `across_versions` methods answer callers of any protocol.
-    `when_full` is what a writing method does over a snapshot instead while the disk is full.
-    `brief` ones read little whatever is asked (less than a millisecond).
+    `writes` methods run in the group commit; the others run over a snapshot and cannot change
+    anything. `keyed` ones take an idempotency key, and keep their first answer to it for ever. One
+    `after_index` runs when the full-text index has caught up. `across_versions` methods answer
+    callers of any protocol. `when_full` is what a writing method does over a snapshot instead while
+    the disk is full. `brief` ones read little whatever is asked (less than a millisecond).
     """
 
     name: str
@@ -32,6 +33,8 @@ class Method(Generic[P, R]):
     across_versions: bool = False
     when_full: Callable[[Context, Tx, P, R], Answer] | None = None
     brief: bool = False
+    keyed: bool = False
+    after_index: bool = False
 
 
 def open_method(
@@ -54,7 +57,7 @@ def session_method(
     act: Callable[[Context, Tx, Session, R], Answer],
 ) -> Method[Session, R]:
     """A method that changes what a session holds."""
-    return Method(name, Access.SESSION, True, summary, read, act)
+    return Method(name, Access.SESSION, True, summary, read, act, keyed=True)
 
 
 def lease_method(
@@ -66,6 +69,19 @@ def lease_method(
     writes: bool,
     when_full: Callable[[Context, Tx, Holder, R], Answer] | None = None,
     brief: bool = False,
+    keyed: bool | None = None,
+    after_index: bool = False,
 ) -> Method[Holder, R]:
-    """A mailbox method: refused without a lease."""
-    return Method(name, Access.LEASE, writes, summary, read, act, when_full=when_full, brief=brief)
+    """A mailbox method: refused without a lease. It is `keyed` if it `writes`, unless told."""
+    return Method(
+        name,
+        Access.LEASE,
+        writes,
+        summary,
+        read,
+        act,
+        when_full=when_full,
+        brief=brief,
+        keyed=writes if keyed is None else keyed,
+        after_index=after_index,
+    )

@@ -17,11 +17,20 @@ Done = Callable[[Outcome[Any]], None]
 """Told the outcome of a unit, from the loop."""
 
 
+def _let_it_out(defect: Exception) -> None:
+    raise defect
+
+
 class _Queue:
     """Units waiting for one kind of hop."""
 
-    def __init__(self, hop: Callable[[Sequence[Unit[Any]]], Awaitable[list[Outcome[Any]]]]) -> None:
+    def __init__(
+        self,
+        hop: Callable[[Sequence[Unit[Any]]], Awaitable[list[Outcome[Any]]]],
+        on_defect: Callable[[Exception], None],
+    ) -> None:
         self._hop = hop
+        self._on_defect = on_defect
         self._waiting: deque[tuple[Unit[Any], Done]] = deque()
         self._arrived = asyncio.Event()
         self._running = 0
@@ -43,9 +52,15 @@ class _Queue:
             self._running = 0
             self._put_back(batch[len(outcomes) :])
             for (_, done), outcome in zip(batch, outcomes, strict=False):
-                done(outcome)
+                self._tell(done, outcome)
             if not self._waiting:
                 self.empty.set()
+
+    def _tell(self, done: Done, outcome: Outcome[Any]) -> None:
+        try:
+            done(outcome)
+        except Exception as defect:  # noqa: BLE001  one caller's answer must not end the service
+            self._on_defect(defect)
 
     def _take(self) -> list[tuple[Unit[Any], Done]]:
         count = min(GROUP_MAX_UNITS, len(self._waiting))
@@ -62,13 +77,18 @@ class _Queue:
 
 
 class Committer:
-    """Serves both queues until the store fails or its task is cancelled."""
+    """Serves both queues until the store fails or its task is cancelled.
 
-    def __init__(self, database: Database) -> None:
+    `on_defect` is told what a callback raised; the service goes on.
+    """
+
+    def __init__(
+        self, database: Database, on_defect: Callable[[Exception], None] = _let_it_out
+    ) -> None:
         self._database = database
-        self._reads = _Queue(database.read)
+        self._reads = _Queue(database.read, on_defect)
         # A reader waits for one unit and one sync, not for a whole group.
-        self._writes = _Queue(lambda units: database.write(units, self._is_read_waiting))
+        self._writes = _Queue(lambda units: database.write(units, self._is_read_waiting), on_defect)
 
     def write(self, unit: Unit[Any], done: Done) -> None:
         """Run `unit` in the next group; `done` gets its outcome once that is synced."""

@@ -1,6 +1,7 @@
 """Keeps the full-text index close behind the commits, when nothing better is to be done."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from mbx.daemon.workers.committer import Committer
@@ -26,16 +27,28 @@ class Indexer:
         self._committer = committer
         self._work = asyncio.Event()
         self._work.set()
+        self._followers: list[Callable[[], None]] = []
+        self._is_behind = True
 
     def wake(self) -> None:
         """There are new messages."""
+        self._is_behind = True
         self._work.set()
+
+    def when_caught_up(self, follow: Callable[[], None]) -> None:
+        """Call `follow` when the index has what is committed by now, but for a small rest."""
+        if self._is_behind:
+            self._followers.append(follow)
+            self._work.set()
+        else:
+            follow()
 
     async def serve(self) -> None:
         """Index whenever woken, until cancelled."""
         while True:
             await self._work.wait()
             self._work.clear()
+            self._is_behind = False
             left = 1
             while left:
                 quiet = left > _BEHIND_MESSAGES or await self._is_quiet()
@@ -44,10 +57,19 @@ class Indexer:
                     lambda tx, count=count: search.index_some(tx, count)  # type: ignore[misc]
                 )
                 left = outcome.value if isinstance(outcome, Committed) else 0
+                if left <= _SMALL_BATCH_MESSAGES:
+                    self._let_follow()
+
+    def _let_follow(self) -> None:
+        followers, self._followers = self._followers, []
+        for follow in followers:
+            follow()
 
     async def _is_quiet(self) -> bool:
         """Wait a little for a moment in which nobody sends; False when there was none."""
         for _ in range(_PATIENCE_CHECKS):
+            if self._followers:
+                return True
             was_idle = self._committer.idle
             await asyncio.sleep(_IDLE_CHECK_S)
             if was_idle and self._committer.idle:

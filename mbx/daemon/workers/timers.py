@@ -70,6 +70,7 @@ class Timers:
     def _round(self, tx: Tx, now: Moment, seen: dict[int, int]) -> list[_Missing]:
         for identity_no, seen_ms in seen.items():
             identities.save_last_seen(tx, identity_no, seen_ms)
+        sessions.forget_unused(tx)
         missing: list[_Missing] = []
         for row in leases.held(tx):
             if (row.expires_ms or 0) - now.now_ms < LEASE_RENEW_MS:
