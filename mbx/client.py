@@ -142,6 +142,33 @@ class Client:
                 connection.close()
             attempt.pause()
 
+    def watch(self, until: float) -> JsonObject | None:
+        """Wait for mail that wakes: its counts, or None at `until` (monotonic seconds).
+
+        What waits already counts. A daemon that was started again is asked again. Raises MbxError,
+        `lease-lost` and `no-lease` among them.
+        """
+        hello = hello_params(self._paths, self._environ)
+        lines = encode(request(_HELLO_ID, "hello", hello)) + encode(
+            request(_CALL_ID, "mail.watch", {})
+        )
+        while True:
+            attempt = _Attempts(self._clock, self._answer_s, changes=False)
+            connection = self._connect(attempt)
+            try:
+                told = self._ask(connection, lines, "mail.watch", attempt.deadline)
+                return told if told["waking"] else _first_push(connection, until)
+            except WireError as error:
+                raise not_a_daemon(self._paths, str(error)) from None
+            except ConnectionLost:
+                attempt.pause()
+            except NoAnswer:
+                if self._clock.monotonic() >= until:
+                    return None
+                raise attempt.failure(self._paths, "mail.watch", {}) from None
+            finally:
+                connection.close()
+
     def _connect(self, attempt: "_Attempts") -> Connection:
         """A connection to a daemon of this user. Raises MbxError, or NoAnswer at the deadline."""
         path = self._paths.socket_path()
@@ -189,6 +216,18 @@ class Client:
             raise
         except ConnectionLost as lost:
             raise (refused_while_writing or lost) from None
+
+
+def _first_push(connection: Connection, until: float) -> JsonObject | None:
+    """What the daemon tells of itself; None at `until`."""
+    try:
+        told = connection.receive(until)
+    except NoAnswer:
+        return None
+    params = told.get("params")
+    if told.get("method") == "lease.lost" and isinstance(params, dict):
+        raise error_of(params)
+    return params if isinstance(params, dict) else None
 
 
 class _Attempts:

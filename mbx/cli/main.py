@@ -38,6 +38,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "ack": ("ack:ack", "Say that you are done with messages."),
     "thread": ("thread:thread", "Show a whole conversation."),
     "search": ("search:search", "Find your mail by words."),
+    "watch": ("watch:watch", "Wait until mail arrives that wakes you."),
     "sent": ("sent:sent", "See what became of the mail you sent."),
     "run": ("run:run", "Hold an identity while a command runs."),
     "daemon status": ("daemon:status", "Say whether the daemon runs; never starts it."),
