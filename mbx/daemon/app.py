@@ -89,8 +89,14 @@ class Daemon:
         self._dispatcher = Dispatcher(
             boot.host, world, facts, self._holders.observe, self._holders.last_seen_ms
         )
+        self._unburied: dict[int, str] = {}
         self._timers = Timers(
-            self._dispatcher, self._committer, self._holders, self._watch, self._credentials
+            self._dispatcher,
+            self._committer,
+            self._holders,
+            self._watch,
+            self._credentials,
+            self._bury_left,
         )
         self._watchers = Watchers(self._dispatcher.glance, self._submit)
         self._face = LocalFace(
@@ -223,7 +229,20 @@ class Daemon:
             self._journal.write("a credential could not be written", why=error.strerror)
 
     def _bury(self, session_no: int, why: str) -> None:
-        self._inside(self._dispatcher.burial(session_no, why))
+        """End a session whose process is dead; what a full disk refuses is tried again."""
+
+        def settle(outcome: Outcome[Answer]) -> None:
+            if _is_disk_full(outcome):
+                self._unburied[session_no] = why
+            else:
+                self._log_refusal(outcome)
+
+        self._submit(self._dispatcher.burial(session_no, why), settle)
+
+    def _bury_left(self) -> None:
+        left, self._unburied = self._unburied, {}
+        for session_no, why in left.items():
+            self._bury(session_no, why)
 
     def _inside(self, work: Work) -> None:
         """Work of the daemon's own: nobody waits for its answer."""

@@ -175,7 +175,7 @@ def _refuse_foreign_token(tx: Tx, caller: Caller, own: Binding | None) -> None:
     theirs = bindings.of_token(tx, caller.token_hash)
     if theirs and (own is None or theirs.identity_no != own.identity_no):
         holder = sessions.by_no(tx, theirs.session_no)
-        if holder and SessionKey(holder.cli, holder.session_id) == caller.claimed:
+        if holder and (holder.cli, holder.session_id) == _label(caller):
             return  # the same conversation in another process: no stranger, and no holder
         raise MbxError(
             "lease-foreign",
@@ -183,6 +183,11 @@ def _refuse_foreign_token(tx: Tx, caller: Caller, own: Binding | None) -> None:
             "unset MBX_CLI and MBX_SESSION, then mbx whoami",
             identity=theirs.name,
         )
+
+
+def _label(caller: Caller) -> tuple[str, str]:
+    """What the session is called as the walk found it, whatever it claims."""
+    return caller.lineage.cli, caller.lineage.session_id
 
 
 def _no_session(lineage: Lineage) -> MbxError:

@@ -190,7 +190,11 @@ def stranded(tx: Tx, rows: int) -> list[Stranded]:
     found = []
     for row in tx.all(_STRANDED, (rows,)):
         oldest = queue(tx, row[0], 1)[0]
-        found.append(Stranded(*row[1:], open_count(tx, row[0]), oldest.accepted_ms))
+        name, state, since_ms, cli, session_id, seen_ms = row[1:]
+        unacked = open_count(tx, row[0])
+        found.append(
+            Stranded(name, state, since_ms, cli, session_id, seen_ms, unacked, oldest.accepted_ms)
+        )
     return found
 
 

@@ -27,7 +27,7 @@ from mbx.core.limits import (
 from mbx.daemon import codec, processes
 from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import PROTOCOL, Work
-from mbx.daemon.gate import NO_GRANT, Caller
+from mbx.daemon.gate import NO_GRANT, Access, Caller
 from mbx.daemon.journal import whence
 from mbx.daemon.methods import METHODS
 from mbx.daemon.resuming import Wish
@@ -138,6 +138,7 @@ class LocalConnection(asyncio.Protocol):
         self._token_hash: bytes | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._arriving = False
+        self._changing = 0
 
     # -- transport ------------------------------------------------------------------------------
 
@@ -295,15 +296,17 @@ class LocalConnection(asyncio.Protocol):
             self._face.waited(-size_bytes)
             return
         self._check_greeted(method)
-        work = self._office.accept(self._caller(), method, params)
+        caller = self._caller()
+        work = self._office.accept(caller, method, params)
         if self._buffer:  # others wait behind it: the loop must not be kept
             work = work._replace(brief=False)
-        weight = _WEIGHTS.get(method, 1)
+        weight, changes = _WEIGHTS.get(method, 1), METHODS[method].access is Access.SESSION
         self._in_flight += weight
         self._face.in_flight += weight
-        caller = self._caller()
+        self._changing += changes
 
         def done(outcome: Outcome[Answer]) -> None:
+            self._changing -= changes
             self._done(request_id, size_bytes, weight, outcome)
             if method == WATCH and isinstance(outcome, Committed) and self._transport:
                 self._watch(caller)
@@ -390,6 +393,8 @@ class LocalConnection(asyncio.Protocol):
     def _caller(self) -> Caller:
         lineage = self._lineage
         if lineage.process is None:
+            return Caller(lineage, self._claimed, self._token_hash)
+        if self._changing:  # what it will hold then, its own earlier requests decide
             return Caller(lineage, self._claimed, self._token_hash)
         grant = self._office.grant_of(lineage.process, lineage.conversation)
         identity_no, epoch = grant or NO_GRANT

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -39,12 +40,14 @@ class Timers:
         holders: Holders,
         watch: DeathWatch,
         credentials: Credentials,
+        each_poll: Callable[[], None] = lambda: None,
     ) -> None:
         self._dispatcher = dispatcher
         self._committer = committer
         self._holders = holders
         self._watch = watch
         self._credentials = credentials
+        self._each_poll = each_poll
 
     async def serve(self) -> None:
         """Until cancelled."""
@@ -54,6 +57,7 @@ class Timers:
                 await asyncio.sleep(_POLL_S)
                 if self._watch.polled:
                     self._watch.poll()
+                self._each_poll()
             await self.housekeeping()
 
     async def housekeeping(self) -> None:
