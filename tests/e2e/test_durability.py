@@ -1,6 +1,7 @@
 """Accepted means on the disk, and stored once: kills, stops, a full disk, order of syscalls."""
 
 import contextlib
+import itertools
 import random
 import re
 import shutil
