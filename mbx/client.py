@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from mbx import __version__
 from mbx.core.errors import EXIT_STATUS, MbxError
-from mbx.paths import Paths, quoted
+from mbx.paths import Paths, printable, quoted
 from mbx.wire import (
     Connection,
     ConnectionLost,
@@ -208,7 +208,7 @@ class Client:
         try:
             hello = _answer(connection, _HELLO_ID, deadline)
             version_free = method in VERSION_FREE and refused_while_writing is None
-            _check_hello(hello, tolerate_version=version_free)
+            _check_hello(hello, self._paths, tolerate_version=version_free)
             return _result(_answer(connection, _CALL_ID, deadline))
         except MbxError as error:
             if error.facts.get("stopping"):  # it took nothing up: its successor will
@@ -355,7 +355,7 @@ def _refusal(error: object) -> MbxError:
     return error_of(told, fallback or "daemon-unreachable")
 
 
-def _check_hello(answer: JsonObject, *, tolerate_version: bool) -> None:
+def _check_hello(answer: JsonObject, paths: Paths, *, tolerate_version: bool) -> None:
     try:
         result = _result(answer)
     except MbxError as error:
@@ -369,6 +369,13 @@ def _check_hello(answer: JsonObject, *, tolerate_version: bool) -> None:
             f"the daemon (mbx {result.get('version')}) speaks protocol {protocol}, "
             f"this mbx {__version__} speaks {PROTOCOL}",
             "mbx daemon restart",
+        )
+    home = result.get("home")
+    if home is not None and home != printable(paths.home()):
+        raise MbxError(
+            "daemon-unreachable",
+            f"the daemon at {paths.socket_path()} serves {home}, not {paths.home()}",
+            "unset MBX_RUN, or set it to the run folder of MBX_HOME",
         )
 
 

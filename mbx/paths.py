@@ -144,6 +144,11 @@ def check_folder(path: str) -> None:
         raise _unsafe(path, f"is open to others (mode {mode:04o})", f"chmod 700 {quoted(path)}")
 
 
+def printable(path: str) -> str:
+    """A path as an answer can hold it: bytes that are no UTF-8 come out as escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def quoted(text: str) -> str:
     """`text` as one word of a POSIX shell, for next steps (`shlex` would load `re`)."""
     if text and all(c.isascii() and (c.isalnum() or c in "/._-+=:@%,") for c in text):

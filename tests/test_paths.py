@@ -10,7 +10,7 @@ import pytest
 
 from mbx.core.errors import MbxError
 from mbx.core.limits import SOCKET_PATH_MAX_BYTES
-from mbx.paths import Paths, check_folder, make_folder, quoted
+from mbx.paths import Paths, check_folder, make_folder, printable, quoted
 
 
 def test_mbx_home_decides_and_run_lies_in_it() -> None:
@@ -198,3 +198,8 @@ def test_a_quoted_path_is_one_word_of_a_shell(text: str) -> None:
         ["sh", "-c", f"printf %s {quoted(text)}"], capture_output=True, check=True, timeout=15
     )
     assert done.stdout.decode() == text
+
+
+def test_a_path_that_is_no_utf8_is_shown_with_escapes() -> None:
+    assert printable("/home/ä") == "/home/ä"
+    assert printable(os.fsdecode(b"/home/\xff")) == "/home/\\xff"

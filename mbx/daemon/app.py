@@ -27,7 +27,7 @@ from mbx.daemon.workers.committer import Committer
 from mbx.daemon.workers.indexer import Indexer
 from mbx.daemon.workers.timers import Timers
 from mbx.daemon.world import World
-from mbx.paths import Paths, make_folder
+from mbx.paths import Paths, make_folder, printable
 from mbx.store.database import Committed, Database, Outcome, StoreFailure
 from mbx.store.migrate import open_store
 
@@ -103,6 +103,7 @@ class Daemon:
             Office(
                 user_id=os.geteuid(),
                 host_label=boot.host.label,
+                home=printable(paths.home()),
                 known=self._holders.known,
                 grant_of=self._holders.grant_of,
                 accept=self._accept,

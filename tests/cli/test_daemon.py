@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mbx.launch import ProcessEnd
-from mbx.paths import Paths
+from mbx.paths import Paths, quoted
 from tests.cli.conftest import MBX, Desk, document
 
 FIELDS = {"running", "pid", "version", "home", "socket", "uptime_s", "state_hash"}
@@ -214,3 +214,15 @@ def test_a_daemon_in_the_foreground_says_so_and_ends_on_request(own_desk: Desk) 
     finally:
         daemon.kill()
         daemon.communicate()
+
+
+def test_a_daemon_of_another_home_behind_the_same_run_folder_is_not_spoken_to(
+    own_desk: Desk, tmp_path: Path
+) -> None:
+    own_desk.run("daemon", "start")
+    done = own_desk.bare().run(
+        f"MBX_RUN=$MBX_HOME/run MBX_HOME={quoted(str(tmp_path / 'other'))} mbx whoami --json"
+    )
+    error = document(done)["error"]
+    assert (done.status, error["code"]) == (6, "daemon-unreachable")
+    assert "serves" in error["message"]

@@ -60,6 +60,7 @@ class Office:
         *,
         user_id: int,
         host_label: str,
+        home: str,
         known: Callable[[], Any],
         grant_of: Callable[[Any, str], tuple[int, int] | None],
         accept: Callable[[Caller, object, object], Work],
@@ -70,6 +71,7 @@ class Office:
     ) -> None:
         self.user_id = user_id
         self.host_label = host_label
+        self.home = home
         self.known = known
         self.grant_of = grant_of
         self.accept = accept
@@ -365,7 +367,12 @@ class LocalConnection(asyncio.Protocol):
             with processes.peer_of(sock) as peer:
                 self._lineage = processes.walk(peer, self._office.known(), claim)
         self._arrive(_wish(said))
-        return {"protocol": PROTOCOL, "version": __version__, "host": self._office.host_label}
+        return {
+            "protocol": PROTOCOL,
+            "version": __version__,
+            "host": self._office.host_label,
+            "home": self._office.home,
+        }
 
     def _arrive(self, wish: Wish) -> None:
         """Let a session of an agent CLI that holds nothing have its own again, before its calls."""

@@ -1,6 +1,5 @@
 """`daemon.status` and `daemon.stop`: answered across versions."""
 
-import os
 from typing import Final
 
 from mbx.daemon.context import Answer, Context
@@ -8,6 +7,7 @@ from mbx.daemon.effects import Stop
 from mbx.daemon.gate import Open
 from mbx.daemon.methods.table import open_method
 from mbx.daemon.params import Params
+from mbx.paths import printable
 from mbx.store import inspection, search
 from mbx.store.database import Tx
 
@@ -25,19 +25,14 @@ def _status(context: Context, tx: Tx, caller: Open, with_hash: bool) -> Answer:
             "version": facts.version,
             "protocol": facts.protocol,
             "host": context.host.label,
-            "home": _in_utf8(facts.home),
-            "socket": _in_utf8(facts.socket),
+            "home": printable(facts.home),
+            "socket": printable(facts.socket),
             "uptime_s": context.uptime_ms // 1000,
             "commit_seq": tx.commit_seq,
             "index_pending": search.pending(tx),
             "state_hash": inspection.state_hash(tx) if with_hash else None,
         }
     )
-
-
-def _in_utf8(path: str) -> str:
-    """A path as an answer can hold it: bytes that are no UTF-8 come out as escapes."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _read_nothing(params: Params) -> None:
