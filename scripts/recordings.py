@@ -316,6 +316,7 @@ def _converse(talk: _Conversation, ana: Speaker, ben: Speaker, cai: Speaker) -> 
     talk.speak(cai, "daemon.status", hash=True)
     talk.speak(cai, "daemon.health", thorough=True)
     talk.speak(cai, "diagnostics.show", mailbox="ana")
+    talk.speak(cai, "daemon.mend")
     talk.speak(cai, "daemon.stop")
 
 

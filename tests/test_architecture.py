@@ -37,6 +37,7 @@ LAYERS: dict[str, set[str]] = {
     "mbx.client": {"mbx", "mbx.core", "mbx.paths", "mbx.wire"},
     "mbx.launch": {"mbx", "mbx.core", "mbx.paths", "mbx.wire", "mbx.client"},
     "mbx.run": {"mbx", "mbx.core", "mbx.paths", "mbx.wire", "mbx.client", "mbx.launch"},
+    "mbx.doctor": {"mbx", "mbx.core", "mbx.paths", "mbx.wire", "mbx.client", "mbx.doctor"},
     "mbx.cli": {
         "mbx",
         "mbx.core",
@@ -46,6 +47,13 @@ LAYERS: dict[str, set[str]] = {
         "mbx.client",
         "mbx.run",
         "mbx.cli",
+    },
+    "mbx.cli.commands.doctor": {
+        "mbx.core",
+        "mbx.paths",
+        "mbx.client",
+        "mbx.cli",
+        "mbx.doctor",
     },
 }
 
@@ -75,7 +83,9 @@ LIGHT = {
     "mbx.wire",
     "mbx.launch",
     "mbx.client",
+    "mbx.doctor",
     "mbx.cli",
+    "mbx.cli.commands.doctor",
 }
 
 # Time and chance are arguments: one module reads them, and keys are made in another.
@@ -239,12 +249,15 @@ RULES = [
             ("mbx.cli.main", "def f():\n    from mbx.daemon.app import App"),
             ("mbx.client", "from mbx.store.database import Store"),
             ("mbx.core.lease", "from . import keys"),
+            ("mbx.cli.output", "from mbx.doctor import verdict"),
+            ("mbx.doctor.looking", "from mbx.store import health"),
             ("mbx.surprise", "import os"),
         ],
         good=[
             ("mbx.core.lease", "from mbx.core import keys\nimport mbx.core.limits"),
             ("mbx.daemon.app", "from mbx import __version__, paths"),
             ("mbx.cli.main", "from mbx.client import Client\nfrom mbx.run import run"),
+            ("mbx.cli.commands.doctor", "from mbx.doctor import examination"),
         ],
     ),
     Rule(

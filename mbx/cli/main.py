@@ -46,6 +46,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "daemon stop": ("daemon:stop", "Stop the daemon; nothing accepted is lost."),
     "daemon restart": ("daemon:restart", "Stop the daemon and start it again."),
     "daemon run": ("daemon:run", "Run the daemon in the foreground."),
+    "doctor": ("doctor:doctor", "Check this installation; name each fault and its remedy."),
+    "diagnostics": (
+        "diagnostics:diagnostics",
+        "Show holder, lease, queue and receipts of one mailbox or session.",
+    ),
     "completion": ("completion:completion", "Print the completion script for your shell."),
     "version": ("version:version", "Print the version."),
 }

@@ -15,7 +15,18 @@ from mbx.daemon.booting import Boot
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.credentials import Credentials
 from mbx.daemon.dispatch import PROTOCOL, Dispatcher, Work
-from mbx.daemon.effects import Arrived, Effect, Ended, Granted, Renamed, Revive, Seen, Stop, Waiting
+from mbx.daemon.effects import (
+    Arrived,
+    Effect,
+    Ended,
+    Granted,
+    Mend,
+    Renamed,
+    Revive,
+    Seen,
+    Stop,
+    Waiting,
+)
 from mbx.daemon.faces.door import Door
 from mbx.daemon.faces.local import LocalFace, Office
 from mbx.daemon.gate import Caller
@@ -218,6 +229,8 @@ class Daemon:
                 self._holders.renamed(effect)
             case Waiting():
                 self._holders.waits(effect)
+            case Mend():
+                self._timers.hurry()
             case Stop():
                 self._stop.set()
 

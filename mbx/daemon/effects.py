@@ -76,6 +76,11 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Mend:
+    """The daemon was asked to keep house now, not within a minute."""
+
+
+@dataclass(frozen=True, slots=True)
 class Renamed:
     """An identity has another name."""
 
@@ -83,5 +88,5 @@ class Renamed:
     name: str
 
 
-Effect = Renamed | Waiting | Granted | Ended | Revive | Arrived | Seen | Stop
+Effect = Mend | Renamed | Waiting | Granted | Ended | Revive | Arrived | Seen | Stop
 """Every effect there is."""

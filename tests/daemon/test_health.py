@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mbx.core.limits import LEASE_TIMEOUT_MS
+from mbx.daemon.effects import Mend
 from mbx.daemon.methods import health as method
 from mbx.store import health
 from mbx.store.database import Tx
@@ -143,6 +144,11 @@ def test_counting_stops_where_nobody_would_count_on(
     desk.call(BEN, "identity.release")
     (mail,) = told(desk)["stranded"]
     assert mail["unacked"] == 2
+
+
+def test_anybody_may_have_the_house_kept_now(desk: OfficeDesk) -> None:
+    assert desk.call(nobody(), "daemon.mend") == {"mending": True}
+    assert desk.effects[-1] == Mend()
 
 
 def test_no_word_of_mail_is_in_the_answer_and_nothing_changes(desk: OfficeDesk) -> None:

@@ -1,6 +1,6 @@
-"""`daemon.health`: what only the daemon can see of store, leases and waiting mail; for doctor.
+"""`daemon.health` and `daemon.mend`: what only the daemon can see and do, for doctor.
 
-It changes nothing, reads a bounded number of rows, and tells no subject, body or secret.
+The first changes nothing, reads a bounded number of rows, and tells no subject, body or secret.
 """
 
 import os
@@ -10,6 +10,7 @@ from typing import Final
 from mbx.core.lease import LeaseState, claimable
 from mbx.core.limits import LIST_MAX_ROWS
 from mbx.daemon.context import Answer, Context, Result
+from mbx.daemon.effects import Mend
 from mbx.daemon.gate import Open
 from mbx.daemon.methods.table import open_method
 from mbx.daemon.params import Params
@@ -117,6 +118,14 @@ def _age_s(context: Context, at_ms: int) -> int:
     return max(0, context.moment.now_ms - at_ms) // 1000
 
 
+def _read_nothing(params: Params) -> None:
+    return None
+
+
+def _mend(context: Context, tx: Tx, caller: Open, request: None) -> Answer:
+    return Answer({"mending": True}, (Mend(),))
+
+
 METHODS: Final = (
     open_method(
         "daemon.health",
@@ -124,6 +133,12 @@ METHODS: Final = (
         " file and more of the audit chain are checked.",
         _read_health,
         _health,
+    ),
+    open_method(
+        "daemon.mend",
+        "Keep house now, not within a minute: missing credentials are written again.",
+        _read_nothing,
+        _mend,
     ),
 )
 """What this module adds to the table of methods."""

@@ -48,6 +48,11 @@ class Timers:
         self._watch = watch
         self._credentials = credentials
         self._each_poll = each_poll
+        self._is_hurried = False
+
+    def hurry(self) -> None:
+        """Keep house at the next poll."""
+        self._is_hurried = True
 
     async def serve(self) -> None:
         """Until cancelled."""
@@ -58,6 +63,9 @@ class Timers:
                 if self._watch.polled:
                     self._watch.poll()
                 self._each_poll()
+                if self._is_hurried:
+                    break
+            self._is_hurried = False
             await self.housekeeping()
 
     async def housekeeping(self) -> None:

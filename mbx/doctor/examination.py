@@ -1,0 +1,216 @@
+"""All checks together, in order, within a bounded time whatever hangs.
+
+Each section looks in a thread of its own: a read of a dead network disk never comes back, and must
+not keep the others, nor the process, from ending.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from mbx import __version__
+from mbx.client import PROTOCOL, Clock
+from mbx.core.errors import MbxError
+from mbx.core.limits import LOG_FILES_KEPT
+from mbx.doctor import files, looking, places, serving, wellbeing
+from mbx.doctor.verdict import Check
+from mbx.paths import Paths
+
+PLACES_S: Final = 1.5
+"""How long it may take to find the places of the installation."""
+
+SECTION_S: Final = 7.5
+"""How long all sections together may take; with the start of Python it stays below 10 s."""
+
+_CREDENTIALS_MAX: Final = 1_000
+
+_LOG_TAIL_BYTES: Final = 64 * 1024
+
+Section = Callable[[], list[Check]]
+"""Looks, and says what it found."""
+
+
+class Visit(NamedTuple):
+    """Who asks, from where, when (ms UTC, for ages of files).
+
+    `resolve` finds the places of the installation, raising MbxError; it looks at the disk, so it
+    can hang as everything can.
+    """
+
+    resolve: Callable[[], Paths]
+    environ: Mapping[str, str]
+    argument_zero: str
+    user_id: int
+    now_ms: int
+    clock: Clock
+
+
+class Situation(NamedTuple):
+    """A visit to an installation whose places are known."""
+
+    paths: Paths
+    visit: Visit
+
+    @property
+    def user_id(self) -> int:
+        """Who asks."""
+        return self.visit.user_id
+
+    @property
+    def now_ms(self) -> int:
+        """When."""
+        return self.visit.now_ms
+
+
+def examine(visit: Visit) -> tuple[list[Check], Paths | None]:
+    """Every check of an installation, and its places if it has any."""
+    resolved: list[Paths] = []
+
+    def resolve() -> list[Check]:
+        try:
+            resolved.append(visit.resolve())
+        except MbxError as error:
+            return [Check("places", "fail", error.message, error.next_step)]
+        return []
+
+    found = run_sections({"places": resolve}, PLACES_S, visit.clock)
+    sections: dict[str, Section] = {"path": lambda: _commands(visit)}
+    if resolved:
+        situation = Situation(resolved[0], visit)
+        sections["disk"] = lambda: _places(situation)
+        sections["files"] = lambda: _files(situation)
+        sections["daemon"] = lambda: _daemon(situation)
+    found += run_sections(sections, SECTION_S, visit.clock)
+    return [*found, places.border()], resolved[0] if resolved else None
+
+
+def run_sections(sections: Mapping[str, Section], wait_s: float, clock: Clock) -> list[Check]:
+    """What the sections found, in their order. One that hangs or breaks is a fault by itself."""
+    found: dict[str, list[Check]] = {}
+
+    def look(name: str, section: Section) -> None:
+        try:
+            found[name] = section()
+        except Exception as error:  # noqa: BLE001  a defect of one check must not hide the others
+            found[name] = [_broken(name, type(error).__name__)]
+
+    threads = {
+        name: threading.Thread(target=look, args=(name, section), daemon=True)
+        for name, section in sections.items()
+    }
+    for thread in threads.values():
+        thread.start()
+    deadline = clock.monotonic() + wait_s
+    for thread in threads.values():
+        thread.join(max(0.0, deadline - clock.monotonic()))
+    return [check for name in sections for check in found.get(name, [_hangs(name, wait_s)])]
+
+
+def _commands(visit: Visit) -> list[Check]:
+    seen = looking.commands_on(visit.environ.get("PATH", os.defpath))
+    return places.commands(seen, looking.running_command(visit.argument_zero))
+
+
+def _places(situation: Situation) -> list[Check]:
+    home = situation.paths.home()
+    return [
+        places.space(looking.space_at(home), home),
+        places.file_system(looking.mount_at(home), home),
+    ]
+
+
+def _files(situation: Situation) -> list[Check]:
+    paths, user_id = situation.paths, situation.user_id
+    home, store = looking.look(paths.home()), looking.look(paths.store_path())
+    wal = looking.look(f"{paths.store_path()}-wal")
+    log = [looking.look(path) for path in _log_paths(paths)]
+    key = looking.look(paths.host_key_path())
+    private = [looking.look(path) for path in _private_paths(paths)]
+    has_store = store.kind != "missing" and store.size_bytes > 0
+    later = "the first command makes it"
+    has_home = home.kind != "missing"
+    return [
+        files.folder("home", home, user_id, missing="info", needed=later),
+        files.folder("run", looking.look(paths.run_dir()), user_id, missing="info", needed=later),
+        files.folder(
+            "sessions",
+            looking.look(paths.sessions_dir()),
+            user_id,
+            missing="warn"
+            if has_home and looking.look(paths.run_dir()).kind == "folder"
+            else "info",
+            needed="no credential can be kept" if has_home else later,
+        ),
+        *files.modes([store, wal, *private], user_id),
+        files.key(key, looking.first_bytes(key.path, 4_097), user_id, has_store=has_store),
+        files.store(
+            store,
+            looking.first_bytes(store.path, files.STORE_HEADER_BYTES),
+            wal,
+            looking.newest_schema(),
+        ),
+        files.wal(wal),
+        *files.log(log, user_id, looking.last_bytes(log[0].path, _LOG_TAIL_BYTES)),
+        *files.leftovers(_new_files(paths), situation.now_ms),
+    ]
+
+
+def _private_paths(paths: Paths) -> Sequence[str]:
+    kept = [path for path in looking.names_in(paths.sessions_dir()) if path.endswith(".json")]
+    return [paths.lock_path(), paths.start_lock_path(), *kept[:_CREDENTIALS_MAX]]
+
+
+def _log_paths(paths: Paths) -> Sequence[str]:
+    path = paths.log_path()
+    return [path, *(f"{path}.{number}" for number in range(1, LOG_FILES_KEPT + 1))]
+
+
+def _new_files(paths: Paths) -> list[files.Entry]:
+    listed = [*looking.names_in(paths.home()), *looking.names_in(paths.sessions_dir())]
+    return [looking.look(path) for path in listed if path.endswith(".new")]
+
+
+def _daemon(situation: Situation) -> list[Check]:
+    paths, user_id = situation.paths, situation.user_id
+    probe, locks = looking.probe_patiently(paths, user_id, situation.visit.clock)
+    has_home = looking.look(paths.store_path()).kind != "missing"
+    versions = serving.versions(probe, __version__, PROTOCOL)
+    found = [
+        serving.socket(looking.look(paths.socket_path()), probe, locks),
+        serving.store_lock(locks),
+        serving.daemon(probe, locks, has_home=has_home, user_id=user_id),
+        *([versions] if versions else []),
+        _clock(situation, probe.health),
+    ]
+    if probe.health is not None:
+        found += wellbeing.everything(probe.health, lambda *session: _missing(paths, *session))
+    elif probe.outcome == "answered" and probe.hello is not None:
+        found.append(wellbeing.refused(probe.health_refusal))
+    return found
+
+
+def _missing(paths: Paths, cli: str, session_id: str) -> str | None:
+    path = paths.session_file(cli, session_id)
+    return path if looking.look(path).kind == "missing" else None
+
+
+def _clock(situation: Situation, health: Mapping[str, Any] | None) -> Check:
+    from datetime import datetime
+
+    newest_at = (health or {}).get("newest_at")
+    newest_ms = None
+    if isinstance(newest_at, str):
+        newest_ms = round(datetime.fromisoformat(newest_at).timestamp() * 1000)
+    paths = situation.paths
+    written = (paths.store_path(), f"{paths.store_path()}-wal", paths.log_path())
+    return files.clock([looking.look(path) for path in written], newest_ms, situation.now_ms)
+
+
+def _hangs(name: str, wait_s: float) -> Check:
+    detail = f"looking at this hangs (over {wait_s:g} s): a disk or a network does not answer"
+    return Check(name, "fail", detail, "df")
+
+
+def _broken(name: str, kind: str) -> Check:
+    return Check(name, "fail", f"the check itself failed ({kind})", "mbx doctor --json")
