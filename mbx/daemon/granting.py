@@ -3,6 +3,7 @@
 import hashlib
 from typing import Final
 
+from mbx.core.canonical import JsonValue
 from mbx.core.evidence import own_id
 from mbx.core.lease import Lease, LeaseState, transition
 from mbx.core.limits import LEASE_TIMEOUT_MS
@@ -92,17 +93,7 @@ def grant(
     waiting.leave(tx, session.no)
     if session.session_id != own_id(session.process):  # such an id never comes back
         waiting.remember(tx, session.cli, session.session_id, identity.no, moment.now_ms)
-    audit.append(
-        tx,
-        at_ms=moment.now_ms,
-        act="claim",
-        identity=identity.identity,
-        name=identity.name,
-        epoch=lease.epoch,
-        cli=session.cli,
-        session=session.session_id,
-        record=record.id,
-    )
+    _tell(tx, moment, "claim", identity, session, epoch=lease.epoch, record=record.id)
     return Granted(
         session.no,
         session.process,
@@ -125,16 +116,7 @@ def release(tx: Tx, moment: Moment, identity: IdentityRow, session: SessionRow) 
     leases.drop_tokens(tx, identity.no, lease.epoch + 1)
     sessions.unbind(tx, session.no)
     waiting.forget(tx, session.cli, session.session_id)
-    audit.append(
-        tx,
-        at_ms=moment.now_ms,
-        act="release",
-        identity=identity.identity,
-        name=identity.name,
-        epoch=session.epoch,
-        cli=session.cli,
-        session=session.session_id,
-    )
+    _tell(tx, moment, "release", identity, session, epoch=session.epoch)
     return _ended(identity.no, session)
 
 
@@ -146,17 +128,7 @@ def lapse(tx: Tx, moment: Moment, row: LeaseRow, session: SessionRow, why: str) 
     lease = transition(row.lease, "lapse", now_ms=moment.now_ms, epoch=row.lease.epoch)
     leases.save(tx, row.identity_no, row.lease, lease)
     identity = identities.by_no(tx, row.identity_no)
-    audit.append(
-        tx,
-        at_ms=moment.now_ms,
-        act="lapse",
-        identity=identity.identity,
-        name=identity.name,
-        epoch=row.lease.epoch,
-        cli=session.cli,
-        session=session.session_id,
-        why=why,
-    )
+    _tell(tx, moment, "lapse", identity, session, epoch=row.lease.epoch, why=why)
 
 
 def bury(tx: Tx, moment: Moment, session: SessionRow, why: str) -> Ended | None:
@@ -198,6 +170,27 @@ def renew(tx: Tx, host: Host, moment: Moment, row: LeaseRow) -> str | None:
     )
     leases.save_renewal(tx, row.identity_no, row.lease.epoch, record, expires_ms)
     return record.id
+
+
+def _tell(
+    tx: Tx,
+    moment: Moment,
+    act: str,
+    identity: IdentityRow,
+    session: SessionRow,
+    **detail: JsonValue,
+) -> None:
+    """One row of the audit log about an identity and a session."""
+    audit.append(
+        tx,
+        at_ms=moment.now_ms,
+        act=act,
+        identity=identity.identity,
+        name=identity.name,
+        cli=session.cli,
+        session=session.session_id,
+        **detail,
+    )
 
 
 def _ended(identity_no: int, session: SessionRow) -> Ended:
