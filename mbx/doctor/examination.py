@@ -174,15 +174,18 @@ def _new_files(paths: Paths) -> list[files.Entry]:
 def _daemon(situation: Situation) -> list[Check]:
     paths, user_id = situation.paths, situation.user_id
     probe, locks = looking.probe_patiently(paths, user_id, situation.visit.clock)
-    has_home = looking.look(paths.store_path()).kind != "missing"
+    has_store = looking.look(paths.store_path()).kind != "missing"
     versions = serving.versions(probe, __version__, PROTOCOL)
+    verdict = serving.daemon(probe, locks, home=paths.home(), has_store=has_store, user_id=user_id)
     found = [
         serving.socket(looking.look(paths.socket_path()), probe, locks),
         serving.store_lock(locks),
-        serving.daemon(probe, locks, has_home=has_home, user_id=user_id),
+        verdict,
         *([versions] if versions else []),
         _clock(situation, probe.health),
     ]
+    if verdict.level == "fail":
+        return found  # what a daemon of another home says of itself is no business of this one
     if probe.health is not None:
         found += wellbeing.everything(probe.health, lambda *session: _missing(paths, *session))
     elif probe.outcome == "answered" and probe.hello is not None:

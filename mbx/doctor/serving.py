@@ -5,7 +5,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from mbx.doctor.files import Entry
 from mbx.doctor.verdict import Check, Remedy
-from mbx.paths import quoted
+from mbx.paths import printable, quoted
 
 Outcome = Literal["absent", "forbidden", "foreign", "silent", "no-daemon", "answered"]
 
@@ -85,11 +85,11 @@ def store_lock(locks: Locks) -> Check:
     )
 
 
-def daemon(probe: Probe, locks: Locks, *, has_home: bool, user_id: int) -> Check:
+def daemon(probe: Probe, locks: Locks, *, home: str, has_store: bool, user_id: int) -> Check:
     """The end-to-end probe: hello and status, there and back. A slow answer is no absence."""
     match probe.outcome:
         case "answered":
-            return _answered(probe)
+            return _of_another_home(probe, home) or _answered(probe)
         case "silent":
             return _silent(probe, locks)
         case "forbidden":
@@ -110,7 +110,16 @@ def daemon(probe: Probe, locks: Locks, *, has_home: bool, user_id: int) -> Check
             detail = f"what answers at the socket is no mbx daemon ({probe.why})"
             return Check("daemon", "fail", detail, _kill(probe.pid))
         case "absent":
-            return _absent(locks, has_home=has_home)
+            return _absent(locks, has_store=has_store)
+
+
+def _of_another_home(probe: Probe, home: str) -> Check | None:
+    served = (probe.status or probe.hello or {}).get("home")
+    if served is None or served == printable(home):
+        return None
+    detail = f"the daemon at the socket serves {served}, not {home}"
+    fix = "unset MBX_RUN, or set it to the run folder of MBX_HOME"
+    return Check("daemon", "fail", detail, fix)
 
 
 def _answered(probe: Probe) -> Check:
@@ -130,7 +139,7 @@ def _silent(probe: Probe, locks: Locks) -> Check:
     return Check("daemon", "fail", detail, _kill(pid))
 
 
-def _absent(locks: Locks, *, has_home: bool) -> Check:
+def _absent(locks: Locks, *, has_store: bool) -> Check:
     holder = locks.daemon
     if holder is not None:
         state = "is stopped" if holder.state in _STOPPED else "does not listen"
@@ -138,7 +147,7 @@ def _absent(locks: Locks, *, has_home: bool) -> Check:
         detail = f"process {holder.pid} ({what}) holds the daemon's lock and {state}"
         fix = f"kill -CONT {holder.pid}" if holder.state in _STOPPED else _kill(holder.pid)
         return Check("daemon", "fail", detail, fix)
-    if not has_home:
+    if not has_store:
         return Check("daemon", "info", "none runs; the first command starts it")
     detail = "none runs: what only it can see was not checked"
     return Check("daemon", "warn", detail, "mbx daemon start")

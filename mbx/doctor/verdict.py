@@ -2,6 +2,8 @@
 
 from typing import Any, Final, Literal, NamedTuple
 
+from mbx.paths import printable
+
 Level = Literal["ok", "info", "warn", "fail"]
 
 RemedyKind = Literal[
@@ -33,8 +35,8 @@ class Check(NamedTuple):
         return {
             "name": self.name,
             "level": self.level,
-            "detail": _in_utf8(self.detail),
-            "fix": None if self.fix is None else _in_utf8(self.fix),
+            "detail": printable(self.detail),
+            "fix": None if self.fix is None else printable(self.fix),
         }
 
 
@@ -52,7 +54,3 @@ def size(count_bytes: int) -> str:
         if count_bytes >= unit_bytes:
             return f"{count_bytes / unit_bytes:.3g} {unit}"
     return f"{count_bytes} bytes"
-
-
-def _in_utf8(text: str) -> str:
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

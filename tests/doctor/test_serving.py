@@ -17,8 +17,8 @@ NOBODY = Locks()
 WELL = Probe("answered", pid=7, took_ms=2, hello={"version": "1"}, status={"version": "1"})
 
 
-def daemon(probe: Probe, locks: Locks = NOBODY, *, has_home: bool = True) -> Check:
-    return serving.daemon(probe, locks, has_home=has_home, user_id=ME)
+def daemon(probe: Probe, locks: Locks = NOBODY, *, has_store: bool = True) -> Check:
+    return serving.daemon(probe, locks, home="/h", has_store=has_store, user_id=ME)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,13 @@ def daemon(probe: Probe, locks: Locks = NOBODY, *, has_home: bool = True) -> Che
     [
         (WELL, Locks(DAEMON), "ok", None),
         (WELL._replace(took_ms=serving.SLOW_MS + 1), Locks(DAEMON), "warn", "mbx daemon restart"),
+        (WELL._replace(status={"home": "/h"}), Locks(DAEMON), "ok", None),
+        (
+            WELL._replace(status={"home": "/other"}),
+            NOBODY,
+            "fail",
+            "unset MBX_RUN, or set it to the run folder of MBX_HOME",
+        ),
         (Probe("absent"), NOBODY, "warn", "mbx daemon start"),
         (Probe("silent", pid=7), Locks(DAEMON), "fail", "kill -9 7"),
         (Probe("silent", pid=7), Locks(is_known=False), "fail", "kill -9 7"),
@@ -49,7 +56,7 @@ def test_each_way_not_to_answer_has_its_own_words(
 def test_silence_is_never_told_as_absence() -> None:
     assert "none runs" in daemon(Probe("absent")).detail
     assert "none runs" not in daemon(Probe("silent")).detail
-    assert daemon(Probe("absent"), has_home=False).level == "info"
+    assert daemon(Probe("absent"), has_store=False).level == "info"
 
 
 @pytest.mark.parametrize(

@@ -329,6 +329,14 @@ def test_a_daemon_of_another_version_is_named(home: Path, protocol: int, level: 
     assert checks["daemon"][0]["level"] == "ok"
 
 
+def test_a_daemon_of_another_home_at_our_socket_is_named(home: Path) -> None:
+    with fresh_home() as other, Daemon(other):
+        doctor = Doctor(home, MBX_RUN=str(other / "run"))
+        (check,) = doctor.checks()["daemon"]
+    assert check["level"] == "fail"
+    assert check["detail"] == f"the daemon at the socket serves {other}, not {home}"
+
+
 def test_a_damaged_page_is_named_while_the_daemon_serves(lived_in: Path) -> None:
     change_store(
         lived_in,
