@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Evidence
-from mbx.core.limits import LEASE_TIMEOUT_MS
+from mbx.core.limits import LEASE_TIMEOUT_MS, SHARED_TIMEOUT_MS
 
 
 class LeaseState(IntEnum):
@@ -71,6 +71,8 @@ class Observation:
     evidence: Evidence
     silent_ms: int = 0
     """Since the last accepted call or heartbeat, on the monotonic clock."""
+    is_shared: bool = False
+    """The process hosts many conversations: that it lives says nothing of this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,8 @@ def claimable(lease: Lease, seen: Observation | None) -> Claimable:
         return Claimable(False, "held; nothing is known about its holder yet")
     if seen.evidence == "dead":
         return Claimable(True, "its holder's process has ended")
+    if seen.is_shared and seen.silent_ms >= SHARED_TIMEOUT_MS:
+        return Claimable(True, "its conversation has been silent for ten minutes")
     if seen.evidence == "live":
         return Claimable(False, "held by a live session")
     if seen.silent_ms >= LEASE_TIMEOUT_MS:

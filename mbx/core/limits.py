@@ -50,6 +50,8 @@ INTEGER_MAX: Final = 2**53 - 1
 # Leases.
 LEASE_TIMEOUT_MS: Final = 30 * 60 * 1000
 """Silence of a holder about whom nothing can be proved, before its identity may be claimed."""
+SHARED_TIMEOUT_MS: Final = 10 * 60 * 1000
+"""Silence of a conversation in a process that hosts many: such a process lives on without it."""
 LEASE_RENEW_MS: Final = LEASE_TIMEOUT_MS // 2
 """The signed lease record is signed again at most this often."""
 

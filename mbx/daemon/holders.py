@@ -155,7 +155,7 @@ class Holders:
         if held is None:
             return None
         silent_ms = self._world.monotonic_ms() - held.heard_ms
-        return Observation(held.epoch, held.evidence, silent_ms)
+        return Observation(held.epoch, held.evidence, silent_ms, is_shared=bool(held.conversation))
 
     def look_at(self, name: object) -> None:
         """Look at the holder of `name` now: before a claim, outside its transaction."""
@@ -167,6 +167,11 @@ class Holders:
         """Look at every holder: from time to time, so that only real silence adds up."""
         for held in self._by_identity.values():
             self._look_at(held)
+
+    def forgive(self, lag_ms: int) -> None:
+        """The daemon itself stood still for so long: nobody could be heard in that time."""
+        for held in self._by_identity.values():
+            held.heard_ms += lag_ms
 
     def _unwatch_unneeded(self, process: Process) -> None:
         if not any(process == other for other, _ in (*self._sessions, *self._waiting)):
@@ -184,12 +189,13 @@ class Holders:
     def _look_at(self, held: _Held) -> None:
         """The daemon's watch is the heartbeat of a local process, so its silence is not counted.
 
+        Unless the process hosts many conversations: then only its calls are signs of life of one.
         What cannot be read for a moment is not unknown while a descriptor watches it.
         """
         held.evidence = self._look(held.process)
         if held.evidence == "unknown" and self._watch.sees(held.process):
             held.evidence = "live"
-        if held.evidence == "live":
+        if held.evidence == "live" and not held.conversation:
             held.heard_ms = self._world.monotonic_ms()
 
     def _died(self, process: Process) -> None:

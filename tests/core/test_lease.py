@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mbx.core.errors import MbxError
+from mbx.core.evidence import Evidence
 from mbx.core.lease import (
     TRANSITIONS,
     Event,
@@ -14,7 +15,7 @@ from mbx.core.lease import (
     claimable,
     transition,
 )
-from mbx.core.limits import LEASE_TIMEOUT_MS
+from mbx.core.limits import LEASE_TIMEOUT_MS, SHARED_TIMEOUT_MS
 
 FREE, HELD, LAPSED = LeaseState.FREE, LeaseState.HELD, LeaseState.LAPSED
 EVENTS: tuple[Event, ...] = ("claim", "renew", "release", "takeover", "lapse")
@@ -125,3 +126,12 @@ def test_an_unknown_holder_is_displaced_only_after_the_time_out(early_ms: int, o
 def test_what_was_seen_of_another_epoch_says_nothing() -> None:
     assert not claimable(lease(HELD), Observation(6, "dead")).ok
     assert not claimable(lease(HELD), None).ok
+
+
+@pytest.mark.parametrize(("early_ms", "ok"), [(1, False), (0, True), (-1, True)])
+@pytest.mark.parametrize("evidence", ["live", "unknown"])
+def test_a_conversation_of_a_shared_process_is_displaced_after_ten_silent_minutes(
+    evidence: Evidence, early_ms: int, ok: bool
+) -> None:
+    seen = Observation(7, evidence, silent_ms=SHARED_TIMEOUT_MS - early_ms, is_shared=True)
+    assert claimable(lease(HELD), seen).ok is ok

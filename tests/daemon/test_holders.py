@@ -1,6 +1,7 @@
 """What the daemon remembers of holders between commits."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 
 import pytest
@@ -202,3 +203,30 @@ async def test_only_a_holder_that_no_descriptor_watches_is_unknown_and_its_silen
         seen = desk.holders.observe(row())
         assert seen is not None
         assert (seen.evidence, seen.silent_ms) == ("unknown", LEASE_TIMEOUT_MS)
+
+
+async def test_a_conversation_of_a_shared_process_is_heard_by_its_calls_alone(desk: Desk) -> None:
+    with sleeper() as child:
+        shared = grant(process_of(child.pid))
+        desk.holders.granted(dataclasses.replace(shared, conversation="talk-1"))
+        desk.world.pass_ms(60_000)
+        desk.holders.look_around()
+        seen = desk.holders.observe(row())
+        assert seen is not None
+        assert (seen.evidence, seen.silent_ms, seen.is_shared) == ("live", 60_000, True)
+        desk.holders.heard(7, 1)
+        seen = desk.holders.observe(row())
+        assert seen is not None
+        assert seen.silent_ms == 0
+
+
+async def test_time_in_which_the_daemon_stood_still_is_nobodys_silence(desk: Desk) -> None:
+    with sleeper() as child:
+        desk.holders.granted(
+            dataclasses.replace(grant(process_of(child.pid)), conversation="talk-1")
+        )
+        desk.world.pass_ms(3_600_000)
+        desk.holders.forgive(3_540_000)
+        seen = desk.holders.observe(row())
+        assert seen is not None
+        assert seen.silent_ms == 60_000

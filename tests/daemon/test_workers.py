@@ -242,3 +242,13 @@ async def test_what_a_callback_raises_is_told_and_the_service_goes_on(database: 
     assert isinstance(await committer.written(bump), Committed)
     assert [type(defect) for defect in defects] == [ZeroDivisionError]
     serving.cancel()
+
+
+@pytest.mark.parametrize(("took_ms", "forgiven_ms"), [(1_000, 0), (5_999, 0), (6_000, 5_000)])
+async def test_a_poll_that_took_far_too_long_moves_the_deadlines(
+    house: House, took_ms: int, forgiven_ms: int
+) -> None:
+    moved: list[int] = []
+    house.holders.forgive = moved.append  # type: ignore[method-assign, assignment]
+    house.timers.forgive(took_ms)
+    assert sum(moved) == forgiven_ms

@@ -63,7 +63,10 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """Nothing could be learnt of a session's process, which was silent for the whole time-out."""
+    """A session was silent for the whole time-out, and nothing could be learnt of it.
+
+    Its process was hidden, or hosts many conversations and so says nothing of one.
+    """
 
     session: str
 

@@ -393,8 +393,8 @@ class Scene:
         self.office.holders.look_around()
         for session in self.sessions:
             living = self.table.living.get(session.process.pid)
-            if living is not None and living.hidden:
-                self.events.append(Silent(session.label))
+            if living is not None and (living.hidden or session.kind == "codex"):
+                self.events.append(Silent(session.label))  # codex: a process of many conversations
 
     def _pause_a_session(self) -> None:
         """Its requests are on their way and arrive long after."""

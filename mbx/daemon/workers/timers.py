@@ -20,6 +20,9 @@ from mbx.store.leases import LeaseRow
 from mbx.store.sessions import SessionRow
 
 _POLL_S: Final = 1.0
+_LAG_MIN_MS: Final = 5_000
+"""A daemon that was paused or starved for longer than this moves all deadlines by it (R19)."""
+
 _ROUND_POLLS: Final = 60
 """A round of housekeeping each so many polls: once a minute."""
 
@@ -59,7 +62,9 @@ class Timers:
         await self.housekeeping()
         while True:
             for _ in range(_ROUND_POLLS):
+                before_ms = self._dispatcher.world.monotonic_ms()
                 await asyncio.sleep(_POLL_S)
+                self.forgive(self._dispatcher.world.monotonic_ms() - before_ms)
                 if self._watch.polled:
                     self._watch.poll()
                 self._each_poll()
@@ -67,6 +72,12 @@ class Timers:
                     break
             self._is_hurried = False
             await self.housekeeping()
+
+    def forgive(self, took_ms: int) -> None:
+        """A pause of one poll took so long: if the daemon was stopped meanwhile, move deadlines."""
+        lag_ms = took_ms - int(_POLL_S * 1000)
+        if lag_ms >= _LAG_MIN_MS:
+            self._holders.forgive(lag_ms)
 
     async def housekeeping(self) -> None:
         """One round."""
