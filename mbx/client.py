@@ -88,6 +88,15 @@ def hello_params(paths: Paths, environ: Mapping[str, str], *, holder: bool = Fal
     return params
 
 
+def _is_of_a_session(method: str) -> bool:
+    """Whether a call is an act of the caller's session: only such a one claims what was wished."""
+    return method == "session.whoami" or method.startswith("mail.")
+
+
+def _without_wishes(environ: Mapping[str, str]) -> Mapping[str, str]:
+    return {key: text for key, text in environ.items() if key not in ("MBX_AGENT", "MBX_ROLE")}
+
+
 class Client:
     """The way of one process to its daemon. Each call is a connection of its own.
 
@@ -119,7 +128,8 @@ class Client:
         Raises MbxError: what the daemon answered, or `outcome-unknown`, `daemon-unreachable`,
         `sandboxed`, `version-mismatch`.
         """
-        hello = hello_params(self._paths, self._environ, holder=self._holder)
+        environ = self._environ if _is_of_a_session(method) else _without_wishes(self._environ)
+        hello = hello_params(self._paths, environ, holder=self._holder)
         lines = encode(request(_HELLO_ID, "hello", hello)) + encode(
             request(_CALL_ID, method, params)
         )

@@ -100,3 +100,13 @@ def test_a_wish_at_launch_never_takes_a_name_from_anybody(clients: Clients) -> N
     assert whoami(holder)["agent"] == name
     unknown = clients.start("s-8", MBX_AGENT=fresh_name())
     assert whoami(unknown)["agent"] is None
+
+
+def test_looking_around_claims_nothing(clients: Clients) -> None:
+    name = fresh_name()
+    client = clients.start("s-9", MBX_AGENT=name, MBX_ROLE="tester")
+    for command in ("mbx daemon status", "mbx identity list", "mbx agents", "mbx doctor"):
+        client.run(f"{command} --json")
+    listed = json.loads(client.run("mbx identity list --json").out)["identities"]
+    assert name not in [one["name"] for one in listed]
+    assert whoami(client)["agent"] == name
