@@ -1,5 +1,7 @@
 """The daemon put together: store, holders, faces and workers; its start, its service, its end."""
 
+from __future__ import annotations  # nested functions would evaluate theirs each time
+
 import asyncio
 import gc
 import os

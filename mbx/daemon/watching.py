@@ -4,6 +4,8 @@ Before each push the lease is looked at again, in a transaction of its own: a wa
 lease is told that, once, and nothing more.
 """
 
+from __future__ import annotations  # nested functions would evaluate theirs each time
+
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 

@@ -5,6 +5,8 @@ all. After a bad line the connection stays in step: one clear answer, nothing of
 request.
 """
 
+from __future__ import annotations  # nested functions would evaluate theirs each time
+
 import asyncio
 import hashlib
 import socket
@@ -90,7 +92,7 @@ class LocalFace:
         self.waiting_bytes = 0
         self.in_flight = 0
 
-    def connection(self) -> "LocalConnection":
+    def connection(self) -> LocalConnection:
         """A protocol object for a new connection."""
         return LocalConnection(self)
 
