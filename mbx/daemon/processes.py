@@ -42,7 +42,7 @@ FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
 """PROC_PID_INIT_INO, linux/proc_ns.h: where numbers mean the same to everyone."""
 
 _UCRED = struct.Struct("3i")
-_GONE: Final = Lineage("unknown", reason="the calling process has ended")
+_GONE: Final = Lineage("none", reason="the calling process has ended")
 _NO_BOOT: Final = Lineage("unknown", reason="the boot id cannot be read")
 
 
@@ -54,17 +54,19 @@ class Peer:
     """The process at the other end of a unix socket when it connected.
 
     `pid` is 0 where the kernel names none (another pid namespace, already gone); `pidfd` is None
-    where none could be had. Close it, or use it in ``with``.
+    where none could be had; `ended` when the kernel says so at once. Close it, or use it in
+    ``with``.
     """
 
     pid: int
     uid: int
     gid: int
     pidfd: int | None
+    ended: bool = False
 
     def is_alive(self) -> bool:
         """Whether the peer has not ended. Without a pidfd: yes, as far as can be said."""
-        return self.pidfd is None or not _has_ended(self.pidfd)
+        return not self.ended and (self.pidfd is None or not _has_ended(self.pidfd))
 
     def close(self) -> None:
         """Give the pidfd back. Once only."""
@@ -90,7 +92,7 @@ def peer_of(sock: socket.socket) -> Peer:
     try:
         return Peer(pid, uid, gid, _pidfd_of_peer(sock, pid))
     except ProcessLookupError:
-        return Peer(0, uid, gid, None)
+        return Peer(0, uid, gid, None, ended=pid > 0)
 
 
 def _pidfd_of_peer(sock: socket.socket, pid: int) -> int | None:
@@ -249,13 +251,18 @@ def _parent_of(child: ProcessEntry) -> ProcessEntry | Unreadable | None:
 
 
 def walk(peer: Peer, known: Iterable[KnownSession], claim: Claim) -> Lineage:
-    """The session of a peer. Unknown when it ended meanwhile: its number may be another's now."""
+    """The session of a peer; none when it has ended: its number may be another's now.
+
+    That is no "cannot say", or a dead connection handed on would make a token count.
+    """
     try:
         boot = boot_id()
     except OSError:
         return _NO_BOOT
     sessions = tuple(known)
     lineage = _GONE
+    if not peer.is_alive():
+        return _GONE
     for _ in range(WALK_ATTEMPTS_MAX):  # an ancestor may end during the walk
         lineage = find_session(ancestry(peer.pid), sessions, claim, boot)
         if not peer.is_alive():

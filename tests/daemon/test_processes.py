@@ -94,7 +94,8 @@ def test_an_older_kernel_gives_a_pidfd_by_number() -> None:
 
 def test_a_peer_that_is_gone_or_elsewhere_has_no_number() -> None:
     with Answers(os.getpid(), ProcessLookupError()) as gone, peer_of(gone) as peer:
-        assert peer == Peer(0, 1, 2, None)
+        assert peer == Peer(0, 1, 2, None, ended=True)
+        assert not peer.is_alive()
     with Answers(0, ProcessLookupError()) as elsewhere, peer_of(elsewhere) as peer:
         assert peer == Peer(0, 1, 2, None)
 

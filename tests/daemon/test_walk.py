@@ -291,13 +291,13 @@ def test_a_job_of_cron_without_shell_and_terminal_has_no_session(door: Door, fol
     os.close(ended)
 
 
-def test_a_caller_that_has_ended_is_unknown(door: Door) -> None:
+def test_a_caller_that_has_ended_is_nobody(door: Door) -> None:
     with subprocess.Popen(door.argv) as caller, door.answer() as peer:
         caller.kill()
         caller.wait()
         assert not peer.is_alive()
-        assert processes.walk(peer, (), None).verdict == "unknown"
-        assert processes.walk(peer, (), "self").verdict == "unknown"
+        assert processes.walk(peer, (), None).verdict == "none"
+        assert processes.walk(peer, (), "self").verdict == "none"
 
 
 def test_a_caller_that_the_kernel_does_not_name_is_unknown() -> None:

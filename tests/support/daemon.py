@@ -279,8 +279,9 @@ class Daemon:
         return pid
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the daemon."""
-        os.kill(self.pid, number)
+        """Send a signal to the daemon; not from outside its pid namespace, where 1 is another."""
+        if self.pid > 1:
+            os.kill(self.pid, number)
 
     def wait(self, timeout_s: float = TIMEOUT_S) -> int:
         """Its exit status, once it has ended."""
