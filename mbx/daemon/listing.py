@@ -11,6 +11,7 @@ from mbx.daemon.times import rfc3339
 from mbx.store import identities, leases
 from mbx.store.database import Tx
 from mbx.store.history import OwnMessage
+from mbx.store.leases import LeaseRow
 from mbx.store.messages import Copy, Head
 
 TRUST_LOCAL: Final = "local"
@@ -54,13 +55,13 @@ def copy_of(context: Context, tx: Tx, copy: Copy) -> Result:
         "did": copy.did,
         "note": copy.note,
         "outcome": copy.outcome,
-        "liveness": _liveness(context, tx, copy.recipient_no),
+        "liveness": liveness(context, leases.find(tx, copy.recipient_no)),
         "error": None,
     }
 
 
-def _liveness(context: Context, tx: Tx, identity_no: int) -> str:
-    row = leases.find(tx, identity_no)
+def liveness(context: Context, row: LeaseRow) -> str:
+    """live: a process that exists holds it; unknown: it cannot be seen; offline: nobody does."""
     if row.lease.state is not LeaseState.HELD:
         return "offline"
     seen = context.observe(row)

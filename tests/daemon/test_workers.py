@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from mbx.paths import Paths, make_folder
 from mbx.store import search
 from mbx.store.database import Committed, Database, Refused, StoreFailure, Tx, run_group
 from mbx.store.migrate import open_store
-from tests.support.office import OfficeDesk, shell
+from tests.support.office import OfficeDesk, shell, unseen
 
 
 def bump(tx: Tx) -> int:
@@ -145,6 +146,11 @@ async def _pending(committer: Committer) -> int:
     return int((await answer).value)
 
 
+def token_of(session_file: str) -> str:
+    """The token in a credential file."""
+    return str(json.loads(Path(session_file).read_bytes())["token"])
+
+
 class House:
     """Timers over a desk, with a credentials folder."""
 
@@ -152,6 +158,7 @@ class House:
         paths = Paths.from_environ({"MBX_HOME": str(tmp_path / "home")})
         make_folder(paths.run_dir())
         self.desk = desk
+        self.paths = paths
         self.credentials = Credentials(paths)
         self.folder = Path(paths.sessions_dir())
         self.committer = Committer(database)
@@ -206,6 +213,8 @@ async def test_a_missing_credential_is_written_again_with_a_token_that_counts(ho
     assert not house.credentials.exists("shell", "100-1000")
     await house.timers.housekeeping()
     assert house.credentials.exists("shell", "100-1000")
+    token = token_of(house.paths.session_file("shell", "100-1000"))
+    assert house.desk.call(unseen(token), "session.whoami")["agent"] == "alice"
     before = house.desk.rows("SELECT count(*) FROM tokens")
     await house.timers.housekeeping()
     assert house.desk.rows("SELECT count(*) FROM tokens") == before

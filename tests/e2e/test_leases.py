@@ -257,6 +257,16 @@ def test_where_the_walk_cannot_say_the_token_counts() -> None:
             assert wrong.refusal("mail.inbox")["code"] == "no-lease"
             assert line.call("daemon.stop")["stopping"] is True
             assert second.wait() == 0
+        with Daemon(home) as third, agent.connect() as again:
+            again.call("identity.release")
+            again.call("identity.claim", name=name)
+            third.stop()
+        with Daemon(home, prefix=apart) as fourth, fourth.line() as line:
+            line.hello(**said)
+            refused = line.refusal("mail.inbox")
+            assert refused["code"] in {"no-lease", "lease-lost"}, "all tokens die with their epoch"
+            assert line.call("daemon.stop")["stopping"] is True
+            assert fourth.wait() == 0
 
 
 def test_without_or_with_a_wrong_token_such_a_caller_gets_nothing(

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 from mbx.core import limits
 from mbx.core.lease import LeaseState
 from mbx.core.text import check_line
+from mbx.daemon import listing
 from mbx.daemon.budget import Budget
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.gate import Open
@@ -72,21 +73,11 @@ def _entry(context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow) -> Re
         "role": identity.role,
         "description": identity.description,
         "cli": session.cli if session else None,
-        "state": _state(context, row),
+        "state": listing.liveness(context, row),
         "project": identity.project,
         "card": identity.card,
         "last_seen": optional_rfc3339(seen_ms),
     }
-
-
-def _state(context: Context, row: LeaseRow) -> str:
-    """live: a process that exists holds it; unknown: it cannot be seen; offline: nobody does."""
-    if row.lease.state is not LeaseState.HELD:
-        return "offline"
-    seen = context.observe(row)
-    if seen is None or seen.evidence == "unknown":
-        return "unknown"
-    return "live" if seen.evidence == "live" else "offline"
 
 
 METHODS: Final = (
