@@ -14,6 +14,8 @@ from typing import Final, Literal
 from mbx.core.errors import MbxError
 from mbx.core.limits import BODY_MAX_BYTES, DID_KEPT_CHARS
 
+_JOINERS: Final = "\u200b\u200c\u200d"
+
 ELLIPSIS: Final = "\u2026"
 """The mark of a cut, one character and one column."""
 
@@ -231,7 +233,7 @@ def clip(text: str, columns: int) -> str:
         length += len(cluster)
         used += cluster_columns
         if used > columns:
-            return text[:kept].rstrip("\u200b\u200c\u200d") + ELLIPSIS
+            return text[:kept].rstrip(_JOINERS) + ELLIPSIS
         if used < columns:
             kept = length
     return text
@@ -248,7 +250,8 @@ def fold(line: str, columns: int) -> list[str]:
     room = columns
     for cluster, cluster_columns in _clusters(line):
         if cluster_columns > room:
-            rows.append("".join(row))
+            # What joined the two characters joins nothing at the end of a row.
+            rows.append("".join(row).rstrip(_JOINERS))
             row, room = [], columns
         row.append(cluster)
         room -= cluster_columns

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mbx.core.framing import Shown, boundary_for, framed, gutter, shown
@@ -184,6 +184,7 @@ def test_nothing_hostile_reaches_a_person_without_its_gutter(text: str, columns:
 
 
 @given(anything, st.one_of(st.none(), st.integers(0, 100)))
+@example("\U0001f000\u200d\U0001f8b2", 0)  # a row that ends where a joiner stood
 def test_no_foreign_text_starts_a_line_or_a_row_of_the_terminal(
     body: str, columns: int | None
 ) -> None:
