@@ -42,6 +42,7 @@ class ProcessEntry:
     """What the kernel says about one process now. A zombie has ended and waits for its parent.
 
     `forked`: forked and never executed a program since (PF_FORKNOEXEC); None where it is not known.
+    `tty`: the number of its controlling terminal, 0 where it has none.
     """
 
     pid: int
@@ -51,6 +52,7 @@ class ProcessEntry:
     argv: tuple[str, ...]
     forked: bool | None = None
     zombie: bool = False
+    tty: int = 0
 
 
 @dataclass(frozen=True, slots=True)

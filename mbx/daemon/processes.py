@@ -28,6 +28,7 @@ from mbx.core.evidence import (
     is_process_number,
     judge,
 )
+from mbx.core.terminal import NO_PROCESS, Terminal, owners_terminal
 
 SO_PEERPIDFD: Final = 77
 """asm-generic/socket.h, since Linux 6.5; Python does not name it."""
@@ -44,6 +45,7 @@ FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
 _UCRED = struct.Struct("3i")
 _GONE: Final = Lineage("none", reason="the calling process has ended")
 _NO_BOOT: Final = Lineage("unknown", reason="the boot id cannot be read")
+_NOWHERE: Final = Terminal(False, NO_PROCESS)
 
 
 # -- peers ----------------------------------------------------------------------------------------
@@ -163,6 +165,7 @@ def _entry(pid: int, stat: bytes, argv: tuple[str, ...]) -> ProcessEntry:
         forked=bool(int(fields[6]) & PF_FORKNOEXEC),
         # The first thread of a living process may have ended: then others are counted.
         zombie=fields[0] in b"ZXx" and int(fields[17]) <= 1,
+        tty=int(fields[4]),
     )
 
 
@@ -270,6 +273,18 @@ def walk(peer: Peer, known: Iterable[KnownSession], claim: Claim) -> Lineage:
         if lineage.verdict != "unknown":
             break
     return lineage
+
+
+def terminal_of(peer: Peer) -> Terminal:
+    """Whether a peer is at the owner's terminal now; not when it has ended, as in `walk`."""
+    found = _NOWHERE
+    for _ in range(WALK_ATTEMPTS_MAX):
+        if not peer.is_alive():
+            return _NOWHERE
+        found = owners_terminal(ancestry(peer.pid))
+        if not found.unknown:
+            break
+    return found if peer.is_alive() else _NOWHERE
 
 
 # -- life and death -------------------------------------------------------------------------------

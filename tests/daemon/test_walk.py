@@ -24,6 +24,7 @@ from mbx.core.evidence import (
     SessionKey,
     Unreadable,
 )
+from mbx.core.terminal import NO_PROCESS, NO_TERMINAL, TOO_FAR, Terminal
 from mbx.daemon import processes
 from mbx.daemon.processes import Peer, ancestry, evidence, peer_of
 from tests.support.children import assert_ends, ending, process_of
@@ -73,6 +74,14 @@ class Door:
         console.start(text.replace("CALL", self.call))
         with self.answer() as peer:
             found = processes.walk(peer, known, claim)
+        console.finish()
+        return found
+
+    def terminal(self, console: Console, text: str) -> Terminal:
+        """Whether a caller that runs inside `text` is at the owner's terminal."""
+        console.start(text.replace("CALL", self.call))
+        with self.answer() as peer:
+            found = processes.terminal_of(peer)
         console.finish()
         return found
 
@@ -268,6 +277,35 @@ def test_an_agent_cli_that_is_stopped_is_still_the_session(
     shell.finish()
 
 
+# -- the owner's terminal -------------------------------------------------------------------------
+
+
+def test_a_shell_on_a_terminal_is_the_owners_and_one_on_a_pipe_is_not(
+    console: Console, door: Door
+) -> None:
+    found = door.terminal(console, "bash -c '( CALL; true ); true'")
+    on_pipe = isinstance(console, Shell) and not console.has_screen
+    assert found == (Terminal(False, NO_TERMINAL) if on_pipe else Terminal(True))
+    assert door.terminal(console, "setsid --wait CALL") == Terminal(False, NO_TERMINAL)
+
+
+def test_the_terminal_of_an_agent_cli_is_not_the_owners(folder: Path, door: Door) -> None:
+    claude = look_alike(folder, "claude")
+    with Shell(tty=True) as shell:
+        text = f"{claude} -c 'echo $$ > {folder}/pid; bash -c \"CALL; true\"; true'"
+        found = door.terminal(shell, text)
+        pid = int((folder / "pid").read_text())
+        told = f"the agent CLI claude (process {pid}) is above the caller"
+        assert found == Terminal(False, told)
+        assert door.terminal(shell, "CALL").ok
+
+
+def test_whoever_is_below_too_many_processes_is_not_at_the_owners_terminal(door: Door) -> None:
+    deep = [sys.executable, "-I", "-S", "-c", _DEEP, str(processes.ANCESTORS_MAX), *door.argv]
+    with Shell(tty=True) as shell:
+        assert door.terminal(shell, shlex.join(deep)) == Terminal(False, TOO_FAR)
+
+
 # -- logins, cron, and callers that go away -------------------------------------------------------
 
 
@@ -298,12 +336,14 @@ def test_a_caller_that_has_ended_is_nobody(door: Door) -> None:
         assert not peer.is_alive()
         assert processes.walk(peer, (), None).verdict == "none"
         assert processes.walk(peer, (), "self").verdict == "none"
+        assert processes.terminal_of(peer) == Terminal(False, NO_PROCESS)
 
 
 def test_a_caller_that_the_kernel_does_not_name_is_unknown() -> None:
     nobody = Peer(0, os.getuid(), os.getgid(), None)
     assert nobody.is_alive()
     assert processes.walk(nobody, (), None).verdict == "unknown"
+    assert not processes.terminal_of(nobody).ok
 
 
 _DEEP = """

@@ -215,7 +215,7 @@ class Shell(Console):
             raise
         finally:
             os.close(inner)
-        self._has_screen = tty
+        self.has_screen = tty  # a terminal of its own, not a pipe
         super().__init__(pid)
 
     def type_line(self, line: str) -> None:
@@ -228,7 +228,7 @@ class Shell(Console):
 
     def _drain(self) -> None:
         """Read away what a terminal shows, so that nobody waits for us to look at it."""
-        while self._has_screen and select.select([self._keyboard], [], [], 0)[0]:
+        while self.has_screen and select.select([self._keyboard], [], [], 0)[0]:
             os.read(self._keyboard, 65_536)
 
 
