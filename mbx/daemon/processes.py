@@ -12,7 +12,6 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from types import TracebackType
 from typing import Final, Self
 
@@ -29,6 +28,7 @@ from mbx.core.evidence import (
     judge,
 )
 from mbx.core.terminal import NO_PROCESS, Terminal, owners_terminal
+from mbx.daemon.namespaces import boot_id, numbers_are_ours, own_time_shift
 
 SO_PEERPIDFD: Final = 77
 """asm-generic/socket.h, since Linux 6.5; Python does not name it."""
@@ -39,12 +39,14 @@ CMDLINE_MAX_BYTES: Final = 65_536
 ANCESTORS_MAX: Final = 256
 READ_ATTEMPTS_MAX: Final = 5
 WALK_ATTEMPTS_MAX: Final = 3
-FIRST_PID_NAMESPACE: Final = "pid:[4026531836]"
-"""PROC_PID_INIT_INO, linux/proc_ns.h: where numbers mean the same to everyone."""
 
 _UCRED = struct.Struct("3i")
 _GONE: Final = Lineage("none", reason="the calling process has ended")
 _NO_BOOT: Final = Lineage("unknown", reason="the boot id cannot be read")
+_ELSEWHERE: Final = Lineage(
+    "unknown", reason="/proc shows the processes of another pid namespace than the daemon's"
+)
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _NOWHERE: Final = Terminal(False, NO_PROCESS)
 
 
@@ -123,17 +125,6 @@ def _has_ended(pidfd: int) -> bool:
 # -- entries of /proc -----------------------------------------------------------------------------
 
 
-@cache
-def boot_id() -> str:
-    """The id of this boot; with ``+`` and our pid namespace where that is not the first one.
-
-    Raises OSError where /proc does not tell; then the next call asks again.
-    """
-    boot = _read("/proc/sys/kernel/random/boot_id", STAT_MAX_BYTES).decode("ascii").strip()
-    namespace = os.readlink("/proc/self/ns/pid")
-    return boot if namespace == FIRST_PID_NAMESPACE else f"{boot}+{namespace}"
-
-
 def read_entry(pid: int) -> ProcessEntry | Unreadable | None:
     """The entry of a process; None when there is no such process."""
     stat = _read_of(pid, "stat", STAT_MAX_BYTES)
@@ -159,7 +150,7 @@ def _entry(pid: int, stat: bytes, argv: tuple[str, ...]) -> ProcessEntry:
     return ProcessEntry(
         pid,
         ppid=int(fields[1]),
-        start_ticks=int(fields[19]),
+        start_ticks=own_time_shift().real_ticks(int(fields[19]), _TICKS_PER_S),
         comm=_text(stat[name_start:name_end]),
         argv=argv,
         forked=bool(int(fields[6]) & PF_FORKNOEXEC),
@@ -170,8 +161,13 @@ def _entry(pid: int, stat: bytes, argv: tuple[str, ...]) -> ProcessEntry:
 
 
 def _read_of(pid: int, name: str, max_bytes: int) -> bytes | Unreadable | None:
-    """A file of /proc/PID; None when there is no such process."""
+    """A file of /proc/PID; None when there is no such process.
+
+    Where /proc speaks in other numbers than the kernel's answers to us, no entry can be read.
+    """
     try:
+        if not numbers_are_ours():
+            return Unreadable(pid)
         return _read(f"/proc/{pid}/{name}", max_bytes)
     except (FileNotFoundError, ProcessLookupError):
         return Unreadable(pid) if _is_hidden(pid) else None
@@ -260,6 +256,8 @@ def walk(peer: Peer, known: Iterable[KnownSession], claim: Claim) -> Lineage:
     """
     try:
         boot = boot_id()
+        if not numbers_are_ours():
+            return _ELSEWHERE if peer.is_alive() else _GONE
     except OSError:
         return _NO_BOOT
     sessions = tuple(known)

@@ -16,7 +16,8 @@ import uvloop
 
 from mbx.core.evidence import PID_MAX, Process, ProcessEntry, Unreadable
 from mbx.daemon import processes
-from mbx.daemon.processes import DeathWatch, Peer, boot_id, evidence, peer_of, read_entry
+from mbx.daemon.namespaces import boot_id
+from mbx.daemon.processes import DeathWatch, Peer, evidence, peer_of, read_entry
 from tests.support.children import SLEEPER, ending, no_descriptors_left, process_of, sleeper
 from tests.support.shells import TIMEOUT_S, look_alike
 
