@@ -168,12 +168,28 @@ def verify(
     for key_id, public in signers.items():  # 3
         if not keys.verify(public, _signature(record.signatures[key_id]), signed):
             raise RecordError(3, f"wrong signature for key {key_id}")
-    payload = _parsed(received)  # 4
-    if encode(payload) != record.payload:  # 5
+    return _judged(kind, record.payload, received, audience)
+
+
+def inspect(kind: str, payload: str, *, audience: str | None) -> dict[str, JsonValue]:
+    """What a text says that is to be signed as `kind`: the steps of `verify` but 2 and 3.
+
+    `audience` as there. Raises RecordError for what no signature would make a record.
+    """
+    received = _check_size(payload, limits.RECORD_MAX_BYTES)  # 1
+    if kind not in KINDS:
+        raise RecordError(2, "unknown kind")
+    return _judged(kind, payload, received, audience)
+
+
+def _judged(kind: str, payload: str, received: bytes, audience: str | None) -> dict[str, JsonValue]:
+    """Steps 4 to 7; `received` are the bytes of `payload`."""
+    content = _parsed(received)  # 4
+    if encode(content) != payload:  # 5
         raise RecordError(5, "payload is not the canonical encoding of its content")
-    _check_shape(kind, payload)  # 6
-    _check_audience(payload.get("aud"), audience)  # 7
-    return payload
+    _check_shape(kind, content)  # 6
+    _check_audience(content.get("aud"), audience)  # 7
+    return content
 
 
 def _check_size(payload: str, max_bytes: int) -> bytes:

@@ -18,6 +18,7 @@ from mbx.core.record import (
     KINDS,
     Record,
     RecordError,
+    inspect,
     seal,
     sign,
     signed_bytes,
@@ -553,3 +554,34 @@ def test_a_reason_never_quotes_the_record() -> None:
         assert str(caught.value) == f"step {caught.value.step}: {caught.value.reason}"
         assert "secret" not in str(caught.value)
         assert caught.value.__cause__ is None
+
+
+# -- before it is signed --------------------------------------------------------------------------
+
+
+def test_what_inspect_lets_pass_is_believed_once_it_is_signed() -> None:
+    text = encode(content(aud=HOST_ID))
+    assert inspect("message", text, audience=HOST_ID) == content(aud=HOST_ID)
+    assert verify(signed_text(text), kind="message", signers=TRUSTED, audience=HOST_ID)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "step"),
+    [
+        ("x" * (limits.RECORD_MAX_BYTES + 1), "message", 1),
+        ("\ud800", "message", 1),
+        (encode(content("spell")), "spell", 2),
+        ("[]", "message", 4),
+        ('{"v":1,"v":1}', "message", 4),
+        (json.dumps(content(aud=HOST_ID)), "message", 5),
+        (encode(content("lease", aud=HOST_ID)), "message", 6),
+        (encode(content(aud=OWNER_ID)), "message", 7),
+        (encode(content()), "message", 7),
+    ],
+)
+def test_inspect_names_the_step_of_verify_that_would_refuse(
+    text: str, kind: str, step: int
+) -> None:
+    with pytest.raises(RecordError) as refusal:
+        inspect(kind, text, audience=HOST_ID)
+    assert refusal.value.step == step
