@@ -291,7 +291,11 @@ def outcome_unknown(method: str, params: JsonObject) -> MbxError:
     if method == "mail.send":
         step = f"look with `mbx sent`; the same command with `--key {key}` cannot send it twice"
     else:
-        looks = {"mail.reply": "mbx sent", "mail.ack": "mbx inbox --all"}
+        looks = {
+            "mail.reply": "mbx sent",
+            "mail.ack": "mbx inbox --all",
+            "owner.ack": "mbx inbox --all --owner",
+        }
         step = f"look with `{looks.get(method, 'mbx whoami')}` before you repeat it"
     message = "the daemon had the request but its answer was lost: it may have been carried out"
     return MbxError("outcome-unknown", message, step, key=key)

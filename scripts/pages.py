@@ -119,6 +119,7 @@ _ACCESS: Final = {
     Access.OPEN: "anybody",
     Access.SESSION: "a caller with a session",
     Access.LEASE: "a caller that holds an identity",
+    Access.OWNER_TERMINAL: "the owner's terminal",
 }
 
 
@@ -200,7 +201,7 @@ _MEANINGS: Final = {
     "closed": "The identity is retired.",
     "conflict": "The session holds another identity, or a cursor belongs to another list.",
     "policy-denied": "The owner's policy does not allow it (not used yet).",
-    "owner-required": "It needs the owner's terminal or signature (not used yet).",
+    "owner-required": "It needs the owner's terminal, and the caller is not at one.",
     "owner-locked": "The owner's key cannot be opened (not used yet).",
     "not-paired": "The host is not paired (not used yet).",
     "peer-refused": "A paired host refused it (not used yet).",

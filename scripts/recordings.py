@@ -58,6 +58,19 @@ for line in sys.stdin.buffer:
     sys.stdout.buffer.flush()
 """
 
+# The human: whoever runs the recorder may sit below an agent CLI, or have no terminal.
+_HUMAN: Final = (
+    """
+import fcntl, os, termios
+if os.fork():
+    os._exit(0)
+os.setsid()
+_, screen = os.openpty()
+fcntl.ioctl(screen, termios.TIOCSCTTY, 0)
+"""
+    + _SPEAKER
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -154,9 +167,9 @@ class RecordedDaemon:
 class Speaker:
     """A session that speaks raw lines."""
 
-    def __init__(self, socket_path: Path) -> None:
+    def __init__(self, socket_path: Path, program: str = _SPEAKER) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _SPEAKER, str(socket_path)],
+            [sys.executable, "-I", "-S", "-c", program, str(socket_path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -183,6 +196,7 @@ class Speaker:
         assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(_TIMEOUT_S)
+        self._process.stdout.read()  # to its end, which is that of the human
         self._process.stdout.close()
 
 
@@ -266,7 +280,7 @@ def record() -> Recording:
         daemon = RecordedDaemon(home, clock)
         stack.callback(daemon.close)
         socket_path = home / "run" / "mbx.sock"
-        speakers = [Speaker(socket_path) for _ in range(3)]
+        speakers = [*(Speaker(socket_path) for _ in range(3)), Speaker(socket_path, _HUMAN)]
         for speaker in speakers:
             stack.callback(speaker.close)
         conversation = _Conversation(home, clock)
@@ -280,7 +294,9 @@ def record() -> Recording:
     return recording
 
 
-def _converse(talk: _Conversation, ana: Speaker, ben: Speaker, cai: Speaker) -> None:
+def _converse(
+    talk: _Conversation, ana: Speaker, ben: Speaker, cai: Speaker, human: Speaker
+) -> None:
     talk.speak(ana, "hello")
     for other in (ben, cai):
         talk.speak(other, "hello", keep=False)
@@ -317,7 +333,17 @@ def _converse(talk: _Conversation, ana: Speaker, ben: Speaker, cai: Speaker) -> 
     talk.speak(cai, "daemon.health", thorough=True)
     talk.speak(cai, "diagnostics.show", mailbox="ana")
     talk.speak(cai, "daemon.mend")
+    _ask_the_owner(talk, ana, human)
     talk.speak(cai, "daemon.stop")
+
+
+def _ask_the_owner(talk: _Conversation, ana: Speaker, human: Speaker) -> None:
+    question: dict[str, Any] = {"kind": "decision", "subject": "Old port", "body": "Close 8080?"}
+    asked = talk.speak(ana, "mail.send", keep=False, to=["owner"], **question)["id"]
+    talk.speak(human, "hello", keep=False)
+    talk.speak(human, "owner.inbox")
+    talk.speak(human, "owner.read", ids=[asked])
+    talk.speak(human, "owner.ack", ids=[asked], did="closed 8080", key="k-9")
 
 
 def _command(home: Path, *words: str) -> None:

@@ -15,7 +15,7 @@ from mbx.core.lease import LeaseState, Observation
 from mbx.daemon import codec, gate, granting, resuming
 from mbx.daemon.context import Answer, Context, Facts
 from mbx.daemon.effects import Revive, Seen
-from mbx.daemon.gate import Access, Caller, Holder, Open, Session
+from mbx.daemon.gate import Access, Caller, Mailbox, Open, OwnerTerminal, Principal, Session
 from mbx.daemon.host import Host
 from mbx.daemon.methods import METHODS
 from mbx.daemon.methods.table import Method
@@ -30,10 +30,11 @@ from mbx.store.leases import LeaseRow
 PROTOCOL: Final = 1
 """The version of the local protocol."""
 
-_ADMIT: Final[Mapping[Access, Callable[[Tx, Caller], Open | Session | Holder]]] = {
+_ADMIT: Final[Mapping[Access, Callable[[Tx, Caller], Principal]]] = {
     Access.OPEN: gate.admit_open,
     Access.SESSION: gate.admit_session,
     Access.LEASE: gate.admit_holder,
+    Access.OWNER_TERMINAL: gate.admit_owner_terminal,
 }
 
 
@@ -181,7 +182,7 @@ def _carry_out(
 
 
 def _once(
-    context: Context, tx: Tx, method: Method[Any, Any], principal: Session | Holder, call: _Call
+    context: Context, tx: Tx, method: Method[Any, Any], principal: Session | Mailbox, call: _Call
 ) -> Answer:
     """Act, or answer as before. The first answer is kept for ever, in the same transaction."""
     assert call.key is not None
@@ -200,8 +201,8 @@ def _once(
     return answer
 
 
-def _scope(principal: Session | Holder) -> str:
-    if isinstance(principal, Holder):
+def _scope(principal: Session | Mailbox) -> str:
+    if not isinstance(principal, Session):
         return f"i{principal.identity_no}"
     process = principal.process
     return f"s{process.pid}:{process.start_ticks}:{process.boot_id}:{principal.conversation}"
@@ -211,8 +212,10 @@ def _digest(method: str, given: object) -> bytes:
     return hashlib.sha256(method.encode() + b"\0" + codec.canonical(given)).digest()[:16]
 
 
-def _with_signs_of_life(answer: Answer, principal: Open | Session | Holder) -> Answer:
-    binding: Binding | None = principal.binding
+def _with_signs_of_life(answer: Answer, principal: Principal) -> Answer:
+    binding: Binding | None = None
+    if not isinstance(principal, OwnerTerminal):  # the human, who holds nothing
+        binding = principal.binding
     if binding is None:
         return answer
     seen = Seen(binding.identity_no, binding.lease.epoch)

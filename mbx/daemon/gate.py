@@ -1,9 +1,9 @@
 """The one gate: who may do what, decided inside the transaction that does it.
 
-A handler receives a value that only this module can make (`Open`, `Session`, `Holder`), so a check
-that was forgotten does not type-check. What a caller *says* about itself never counts; what counts
-is the `Lineage` that the kernel's word about its process gave, and, only where that cannot say, a
-token.
+A handler receives a value that only this module can make (`Open`, `Session`, `Holder`,
+`OwnerTerminal`), so a check that was forgotten does not type-check. What a caller *says* about
+itself never counts; what counts is what the kernel's word about its process gave (the `Lineage` and
+the `Terminal`), and, only where that cannot say whose session it is, a token.
 """
 
 from enum import Enum
@@ -12,11 +12,14 @@ from typing import Final, NamedTuple
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Lineage, Process, SessionKey
 from mbx.core.lease import LeaseState
-from mbx.store import bindings, leases, sessions
+from mbx.core.names import OWNER
+from mbx.core.terminal import Terminal
+from mbx.store import bindings, identities, leases, sessions
 from mbx.store.bindings import Binding
 from mbx.store.database import Tx
 
 _SEAL: Final = object()
+_NOT_LOOKED_AT: Final = Terminal(False, "this way to the daemon has no terminal")
 
 NO_GRANT: Final = (0, 0)
 """Identity key and epoch of a request that was made while its session held nothing."""
@@ -28,6 +31,7 @@ class Access(Enum):
     OPEN = "nothing"
     SESSION = "a session"
     LEASE = "a lease"
+    OWNER_TERMINAL = "the owner's terminal"
 
 
 class Caller(NamedTuple):
@@ -36,6 +40,7 @@ class Caller(NamedTuple):
     `granted_identity_no` and `granted_epoch` are what its session held when the request arrived
     (`NO_GRANT`: nothing; None: not known), so that a request written under one lease is never
     carried out under a later one. It takes both: epochs of two identities may be equal.
+    `terminal` is what was seen of its terminal when the request arrived; None: nobody looked.
     """
 
     lineage: Lineage
@@ -43,6 +48,7 @@ class Caller(NamedTuple):
     token_hash: bytes | None = None
     granted_epoch: int | None = None
     granted_identity_no: int | None = None
+    terminal: Terminal | None = None
 
     @property
     def conversation(self) -> str:
@@ -93,13 +99,36 @@ class Session(_Admitted):
 class Holder(_Admitted):
     """A caller that holds `binding.identity` at `epoch`, as of this transaction."""
 
-    __slots__ = ("binding", "epoch", "identity_no")
+    __slots__ = ("binding", "epoch", "identity", "identity_no")
 
     def __init__(self, seal: object, binding: Binding) -> None:
         super().__init__(seal)
         self.binding = binding
         self.epoch = binding.granted_epoch
+        self.identity = binding.identity
         self.identity_no = binding.identity_no
+
+
+class OwnerTerminal(_Admitted):
+    """A caller at the owner's terminal, with the mailbox of the human.
+
+    Nobody holds that mailbox by a lease: `epoch` is 0, which no grant has.
+    """
+
+    __slots__ = ("epoch", "identity", "identity_no")
+
+    def __init__(self, seal: object, identity: str, identity_no: int) -> None:
+        super().__init__(seal)
+        self.epoch = 0
+        self.identity = identity
+        self.identity_no = identity_no
+
+
+Mailbox = Holder | OwnerTerminal
+"""Who may read a mailbox: `identity` and `identity_no` say which, `epoch` under which lease."""
+
+Principal = Open | Session | Holder | OwnerTerminal
+"""Everybody that the gate admits."""
 
 
 def admit_open(tx: Tx, caller: Caller) -> Open:
@@ -126,6 +155,21 @@ def admit_session(tx: Tx, caller: Caller) -> Session:
 def admit_holder(tx: Tx, caller: Caller) -> Holder:
     """A caller that holds a lease now. Raises MbxError no-lease, lease-lost, lease-foreign."""
     return Holder(_SEAL, _valid_binding(tx, caller))
+
+
+def admit_owner_terminal(tx: Tx, caller: Caller) -> OwnerTerminal:
+    """A caller at the owner's terminal. Raises MbxError owner-required."""
+    seen = caller.terminal or _NOT_LOOKED_AT
+    if not seen.ok:
+        raise MbxError(
+            "owner-required",
+            f"only the owner's terminal may do this: {seen.reason}",
+            "type it in a terminal of your own, outside any agent CLI",
+        )
+    owner = identities.by_name(tx, OWNER)
+    if owner is None:
+        raise LookupError("the owner has no mailbox")
+    return OwnerTerminal(_SEAL, owner.identity, owner.no)
 
 
 def holder_of(tx: Tx, session: Session) -> Holder:

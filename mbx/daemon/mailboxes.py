@@ -1,4 +1,4 @@
-"""Finding and moving deliveries of the holder's own mailbox: what several methods share."""
+"""Finding and moving deliveries of the caller's own mailbox: what several methods share."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from mbx.core.limits import NOTE_MAX_CHARS
 from mbx.core.receipt import FACTS_MAX, Fact
 from mbx.core.text import check_text, cut_did
 from mbx.daemon.context import Context
-from mbx.daemon.gate import Holder
+from mbx.daemon.gate import Holder, Mailbox, OwnerTerminal
 from mbx.daemon.posting import Place
 from mbx.store import messages, receipts
 from mbx.store.database import Tx
@@ -41,12 +41,13 @@ def ack_words(outcome: str | None, did: str | None, note: str | None) -> AckWord
     return AckWords(chosen, kept, was_cut, note or None)
 
 
-def find_received(tx: Tx, holder: Holder, prefix: IdPrefix) -> Head:
+def find_received(tx: Tx, own: Mailbox, prefix: IdPrefix) -> Head:
     """The one received message that `prefix` names. Raises MbxError not-found, ambiguous.
 
     A message of somebody else's and one that does not exist give the same answer.
     """
-    return _only(messages.received(tx, holder.identity_no, prefix), prefix, "mbx inbox --all")
+    listing = "mbx inbox --all" + (" --owner" if isinstance(own, OwnerTerminal) else "")
+    return _only(messages.received(tx, own.identity_no, prefix), prefix, listing)
 
 
 def find_sent(tx: Tx, holder: Holder, prefix: IdPrefix) -> SentHead:
@@ -80,47 +81,45 @@ def content(tx: Tx, no: int) -> dict[str, Any]:
     return payload
 
 
-def mark_read(context: Context, tx: Tx, holder: Holder, heads: Sequence[Head]) -> None:
+def mark_read(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head]) -> None:
     """Bring deliveries to *read* and keep the receipt."""
     fresh = [head for head in heads if head.stage < Stage.READ]
     for head in fresh:
         messages.advance(
             tx,
-            holder.identity_no,
+            own.identity_no,
             head,
             Stage.READ,
             now_ms=context.moment.now_ms,
-            epoch=holder.epoch,
+            epoch=own.epoch,
         )
-    _keep_receipts(
-        context, tx, holder, [_fact(context, holder, head, Stage.READ) for head in fresh]
-    )
+    _keep_receipts(context, tx, own, [_fact(context, own, head, Stage.READ) for head in fresh])
 
 
-def ack(context: Context, tx: Tx, holder: Holder, heads: Sequence[Head], words: AckWords) -> None:
+def ack(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head], words: AckWords) -> None:
     """Bring deliveries to *acked*; what is acked already stays as it is."""
     fresh = [head for head in heads if head.stage < Stage.ACKED]
     for head in fresh:
         messages.ack(
             tx,
-            holder.identity_no,
+            own.identity_no,
             head,
             now_ms=context.moment.now_ms,
-            epoch=holder.epoch,
+            epoch=own.epoch,
             outcome=words.outcome,
             did=words.did,
             note=words.note,
         )
-    facts = [_fact(context, holder, head, Stage.ACKED, words) for head in fresh]
-    _keep_receipts(context, tx, holder, facts)
+    facts = [_fact(context, own, head, Stage.ACKED, words) for head in fresh]
+    _keep_receipts(context, tx, own, facts)
 
 
 def _fact(
-    context: Context, holder: Holder, head: Head, stage: Stage, words: AckWords | None = None
+    context: Context, own: Mailbox, head: Head, stage: Stage, words: AckWords | None = None
 ) -> Fact:
     return Fact(
         message=head.id,
-        recipient=holder.binding.identity,
+        recipient=own.identity,
         stage=stage,
         at_ms=context.moment.now_ms,
         outcome=words.outcome if words else None,
@@ -129,12 +128,12 @@ def _fact(
     )
 
 
-def _keep_receipts(context: Context, tx: Tx, holder: Holder, facts: Sequence[Fact]) -> None:
+def _keep_receipts(context: Context, tx: Tx, own: Mailbox, facts: Sequence[Fact]) -> None:
     host, moment = context.host, context.moment
     for first in range(0, len(facts), FACTS_MAX):
         payload = receipt.payload(
             facts[first : first + FACTS_MAX],
-            epoch=holder.epoch,
+            epoch=own.epoch,
             sequence=tx.commit_seq,
             now_ms=moment.now_ms,
             nonce=moment.nonce(f"receipt {facts[first].stage} {first}"),

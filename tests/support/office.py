@@ -13,6 +13,7 @@ from mbx.core.errors import MbxError
 from mbx.core.evidence import Evidence, Lineage, Process, SessionKey
 from mbx.core.keys import SigningKey, key_id
 from mbx.core.lease import Observation
+from mbx.core.terminal import Terminal
 from mbx.daemon import booting
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.dispatch import Dispatcher, Work
@@ -137,6 +138,11 @@ def conversation(pid: int, session_id: str, cli: str = "opencode") -> Caller:
     process = Process(pid, pid * 10, BOOT)
     lineage = Lineage("session", cli, session_id, process, "harness", shared=True)
     return Caller(lineage, SessionKey(cli, session_id))
+
+
+def at_terminal(caller: Caller, reason: str = "") -> Caller:
+    """The caller at the owner's terminal; with a `reason`, at one that is not."""
+    return caller._replace(terminal=Terminal(not reason, reason))
 
 
 def nobody() -> Caller:

@@ -26,6 +26,7 @@ from mbx.core.limits import (
     SESSION_ID_MAX_CHARS,
     WAITING_MAX_BYTES,
 )
+from mbx.core.terminal import Terminal
 from mbx.daemon import codec, processes
 from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import PROTOCOL, Work
@@ -49,7 +50,7 @@ _RESERVED_CONNECTIONS: Final = 8
 """Places beyond the limit, for `daemon.status` and `daemon.stop` alone."""
 
 _UNSENT_MAX_BYTES: Final = 24 * ANSWER_MAX_BYTES
-_WEIGHTS: Final = {"mail.read": 16, "mail.sent": 16}
+_WEIGHTS: Final = {"mail.read": 16, "mail.sent": 16, "owner.read": 16}
 """What counts as several requests in flight: four answers of 1 MiB may wait for their reader."""
 _TOKEN_CHARS: Final = 64
 
@@ -301,6 +302,9 @@ class LocalConnection(asyncio.Protocol):
             return
         self._check_greeted(method)
         caller = self._caller()
+        served = METHODS.get(method)
+        if served is not None and served.access is Access.OWNER_TERMINAL:
+            caller = caller._replace(terminal=self._terminal())
         work = self._office.accept(caller, method, params)
         if self._buffer:  # others wait behind it: the loop must not be kept
             work = work._replace(brief=False)
@@ -408,6 +412,13 @@ class LocalConnection(asyncio.Protocol):
         grant = self._office.grant_of(lineage.process, lineage.conversation)
         identity_no, epoch = grant or NO_GRANT
         return Caller(lineage, self._claimed, self._token_hash, epoch, identity_no)
+
+    def _terminal(self) -> Terminal | None:
+        """What is seen of the caller's terminal now; not at each hello, since it costs time."""
+        if self._transport is None:
+            return None
+        with processes.peer_of(self._transport.get_extra_info("socket")) as peer:
+            return processes.terminal_of(peer)
 
     # -- answers --------------------------------------------------------------------------------
 

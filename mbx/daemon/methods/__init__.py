@@ -12,6 +12,7 @@ from mbx.daemon.methods import (
     identity,
     mail,
     mailbox,
+    owners_mail,
     session,
 )
 from mbx.daemon.methods.table import Method
@@ -24,6 +25,7 @@ METHODS: Final[MappingProxyType[str, Method[Any, Any]]] = MappingProxyType(
             *identity.METHODS,
             *mail.METHODS,
             *mailbox.METHODS,
+            *owners_mail.METHODS,
             *history.METHODS,
             *agents.METHODS,
             *daemon.METHODS,

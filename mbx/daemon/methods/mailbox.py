@@ -1,6 +1,7 @@
 """`mail.inbox`, `mail.read`, `mail.ack`, `mail.sent`: the holder's own mail.
 
-Listing never changes a state, reading marks *read*, only an ack clears.
+Listing never changes a state, reading marks *read*, only an ack clears. The owner's mailbox is
+served by the same functions (`mbx.daemon.methods.owners_mail`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ from mbx.core.message import KINDS
 from mbx.daemon import listing, mailboxes
 from mbx.daemon.budget import Budget, json_bytes
 from mbx.daemon.context import Answer, Context, Result
-from mbx.daemon.gate import Holder
+from mbx.daemon.gate import Holder, Mailbox
 from mbx.daemon.mailboxes import AckWords
 from mbx.daemon.methods.table import lease_method
 from mbx.daemon.params import Params
@@ -51,7 +52,8 @@ class InboxRequest:
         return self.kind is not None or self.sender is not None
 
 
-def _read_inbox(params: Params) -> InboxRequest:
+def inbox_request(params: Params) -> InboxRequest:
+    """The parameters of an inbox. Raises MbxError."""
     request = InboxRequest(
         params.rows(),
         params.optional_string("cursor"),
@@ -64,8 +66,8 @@ def _read_inbox(params: Params) -> InboxRequest:
     return request
 
 
-def _inbox(context: Context, tx: Tx, holder: Holder, request: InboxRequest) -> Answer:
-    own = holder.binding
+def inbox(context: Context, tx: Tx, own: Mailbox, request: InboxRequest) -> Answer:
+    """A page of a mailbox."""
     filters = (request.kind, request.sender, request.acked_too)
     after_no = 0
     if request.cursor is not None:
@@ -104,7 +106,8 @@ class ReadRequest:
     max_bytes: int
 
 
-def _read_read(params: Params) -> ReadRequest:
+def read_request(params: Params) -> ReadRequest:
+    """The parameters of a read. Raises MbxError."""
     request = ReadRequest(
         params.strings("ids", limits.IDS_MAX, required=True),
         params.integer("offset", 0, 0, limits.BODY_MAX_BYTES),
@@ -115,26 +118,27 @@ def _read_read(params: Params) -> ReadRequest:
     return request
 
 
-def _read(context: Context, tx: Tx, holder: Holder, request: ReadRequest) -> Answer:
-    shown, failed, seen = _shown(context, tx, holder, request)
-    mailboxes.mark_read(context, tx, holder, seen)
-    unread = identities.unread(tx, holder.identity_no)
+def read(context: Context, tx: Tx, own: Mailbox, request: ReadRequest) -> Answer:
+    """Messages with their bodies, marked read."""
+    shown, failed, seen = _shown(context, tx, own, request)
+    mailboxes.mark_read(context, tx, own, seen)
+    unread = identities.unread(tx, own.identity_no)
     return Answer({"messages": shown, "failed": failed, "unread": unread})
 
 
-def _peek(context: Context, tx: Tx, holder: Holder, request: ReadRequest) -> Answer:
+def peek(context: Context, tx: Tx, own: Mailbox, request: ReadRequest) -> Answer:
     """Reading while nothing can be written: what was shown stays unread."""
-    shown, failed, _ = _shown(context, tx, holder, request)
-    unread = identities.unread(tx, holder.identity_no)
+    shown, failed, _ = _shown(context, tx, own, request)
+    unread = identities.unread(tx, own.identity_no)
     warning = "the disk is full: what was read could not be marked read"
     return Answer({"messages": shown, "failed": failed, "unread": unread, "warnings": [warning]})
 
 
 def _shown(
-    context: Context, tx: Tx, holder: Holder, request: ReadRequest
+    context: Context, tx: Tx, own: Mailbox, request: ReadRequest
 ) -> tuple[list[Result], list[dict[str, str]], list[Head]]:
     """The messages that one answer has room for, the ids that failed, and what was shown."""
-    heads, failed = _find_all(tx, holder, request.ids)
+    heads, failed = _find_all(tx, own, request.ids)
     budget = Budget()
     shown: list[Result] = []
     seen: list[Head] = []
@@ -208,9 +212,7 @@ def _body_fields(body: bytes, offset: int, piece: str) -> Result:
     }
 
 
-def _find_all(
-    tx: Tx, holder: Holder, ids: Iterable[str]
-) -> tuple[list[Head], list[dict[str, str]]]:
+def _find_all(tx: Tx, own: Mailbox, ids: Iterable[str]) -> tuple[list[Head], list[dict[str, str]]]:
     """The messages found, each once, and the ids that failed. A lone id that fails raises."""
     wanted = tuple(dict.fromkeys(ids))
     found: dict[int, Head] = {}
@@ -218,7 +220,7 @@ def _find_all(
     for text in wanted:
         try:
             prefix: IdPrefix = parse_prefix(text)
-            head = mailboxes.find_received(tx, holder, prefix)
+            head = mailboxes.find_received(tx, own, prefix)
         except MbxError as error:
             if len(wanted) == 1:
                 raise
@@ -239,22 +241,24 @@ class AckRequest:
     words: AckWords
 
 
-def _read_ack(params: Params) -> AckRequest:
+def ack_request(params: Params) -> AckRequest:
+    """The parameters of an ack. Raises MbxError."""
     ids = params.strings("ids", limits.IDS_MAX, required=True)
     outcome = params.choice("outcome", OUTCOMES)
     did, note = params.optional_string("did"), params.optional_string("note")
     return AckRequest(ids, mailboxes.ack_words(outcome, did, note))
 
 
-def _ack(context: Context, tx: Tx, holder: Holder, request: AckRequest) -> Answer:
-    heads, failed = _find_all(tx, holder, request.ids)
-    mailboxes.ack(context, tx, holder, heads, request.words)
+def ack(context: Context, tx: Tx, own: Mailbox, request: AckRequest) -> Answer:
+    """Clear messages."""
+    heads, failed = _find_all(tx, own, request.ids)
+    mailboxes.ack(context, tx, own, heads, request.words)
     cut = f"did was cut to {limits.DID_KEPT_CHARS} characters"
     return Answer(
         {
             "acked": [head.id for head in heads],
             "failed": failed,
-            "unread": identities.unread(tx, holder.identity_no),
+            "unread": identities.unread(tx, own.identity_no),
             "warnings": [cut] if request.words.did_cut else [],
         }
     )
@@ -339,21 +343,23 @@ METHODS: Final = (
     lease_method(
         "mail.inbox",
         "Mail that is not acked, oldest first.",
-        _read_inbox,
-        _inbox,
+        inbox_request,
+        inbox,
         writes=False,
         brief=True,
     ),
     lease_method(
         "mail.read",
         "Read messages and mark them read.",
-        _read_read,
-        _read,
+        read_request,
+        read,
         writes=True,
-        when_full=_peek,
+        when_full=peek,
         keyed=False,
     ),
-    lease_method("mail.ack", "Clear messages, saying what was done.", _read_ack, _ack, writes=True),
+    lease_method(
+        "mail.ack", "Clear messages, saying what was done.", ack_request, ack, writes=True
+    ),
     lease_method(
         "mail.watch",
         "From now on this connection is told, by `mail.arrived`, of mail that wakes.",

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from mbx.daemon.context import Answer, Context
-from mbx.daemon.gate import Access, Holder, Open, Session
+from mbx.daemon.gate import Access, Holder, Open, OwnerTerminal, Session
 from mbx.daemon.params import Params
 from mbx.store.database import Tx
 
-P = TypeVar("P", Open, Session, Holder)
+P = TypeVar("P", Open, Session, Holder, OwnerTerminal)
 R = TypeVar("R")
 
 
@@ -84,4 +84,29 @@ def lease_method(
         brief=brief,
         keyed=writes if keyed is None else keyed,
         after_index=after_index,
+    )
+
+
+def owner_method(
+    name: str,
+    summary: str,
+    read: Callable[[Params], R],
+    act: Callable[[Context, Tx, OwnerTerminal, R], Answer],
+    *,
+    writes: bool,
+    when_full: Callable[[Context, Tx, OwnerTerminal, R], Answer] | None = None,
+    brief: bool = False,
+    keyed: bool | None = None,
+) -> Method[OwnerTerminal, R]:
+    """A method for the owner's terminal alone. It is `keyed` if it `writes`, unless told."""
+    return Method(
+        name,
+        Access.OWNER_TERMINAL,
+        writes,
+        summary,
+        read,
+        act,
+        when_full=when_full,
+        brief=brief,
+        keyed=writes if keyed is None else keyed,
     )
