@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Evidence
-from mbx.core.limits import LEASE_TIMEOUT_MS, SHARED_TIMEOUT_MS
+from mbx.core.limits import LEASE_RENEW_MS, LEASE_TIMEOUT_MS, SHARED_TIMEOUT_MS
 
 
 class LeaseState(IntEnum):
@@ -52,6 +52,10 @@ TRANSITIONS: Final[dict[tuple[LeaseState, Event], LeaseState | str]] = {
 
 GRANTS: Final = frozenset({"claim", "takeover"})
 """The events that give the lease to somebody and so start a new epoch."""
+
+
+LAG_MIN_MS: Final = 5_000
+"""Time that passed without the daemon, from which on it counts as paused or starved (R19)."""
 
 
 class Lease(NamedTuple):
@@ -134,3 +138,21 @@ def claimable(lease: Lease, seen: Observation | None) -> Claimable:
             True, "nothing can be learnt of its holder, which has been silent too long"
         )
     return Claimable(False, "held; its holder cannot be seen and has not been silent long enough")
+
+
+def is_renewal_due(expires_ms: int, now_ms: int) -> bool:
+    """Whether the signed record of a held lease is to be signed again (both ms UTC).
+
+    When half its time is over; and when it would last longer than any lease does, as after the
+    clock was set back.
+    """
+    return not LEASE_RENEW_MS <= expires_ms - now_ms <= LEASE_TIMEOUT_MS
+
+
+def lag_ms(passed_ms: int, planned_ms: int) -> int:
+    """How long the daemon stood still when so much time passed from one look to the next.
+
+    Nobody could be heard meanwhile, so it is nobody's silence.
+    """
+    late_ms = passed_ms - planned_ms
+    return late_ms if late_ms >= LAG_MIN_MS else 0

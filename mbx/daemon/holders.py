@@ -5,15 +5,18 @@ All of it can be lost: it is read back from the store and from the kernel at the
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from mbx.core.evidence import Evidence, KnownSession, Process, SessionKey
-from mbx.core.lease import Observation
+from mbx.core.lease import Observation, lag_ms
 from mbx.daemon.effects import Ended, Granted, Renamed, Waiting
 from mbx.daemon.processes import evidence
 from mbx.daemon.world import World
 from mbx.store.leases import LeaseRow
 from mbx.store.sessions import SessionRow
+
+ATTENTION_MS: Final = 1_000
+"""The timers tell so often that the daemon is awake, once they run."""
 
 
 class Watch(Protocol):
@@ -66,6 +69,7 @@ class Holders:
         self._by_identity: dict[int, _Held] = {}
         self._waiting: dict[tuple[Process, str], int] = {}
         self._last_seen_ms: dict[int, int] = {}
+        self._attended_ms: int | None = None
 
     def known(self) -> Iterable[KnownSession]:
         """Every session whose process the walk must stop at."""
@@ -154,7 +158,8 @@ class Holders:
         held = self._by_identity.get(row.identity_no)
         if held is None:
             return None
-        silent_ms = self._world.monotonic_ms() - held.heard_ms
+        now_ms = self._world.monotonic_ms()
+        silent_ms = max(0, now_ms - held.heard_ms - self._lag_ms(now_ms))
         return Observation(held.epoch, held.evidence, silent_ms, is_shared=bool(held.conversation))
 
     def look_at(self, name: object) -> None:
@@ -168,10 +173,25 @@ class Holders:
         for held in self._by_identity.values():
             self._look_at(held)
 
-    def forgive(self, lag_ms: int) -> None:
-        """The daemon itself stood still for so long: nobody could be heard in that time."""
-        for held in self._by_identity.values():
-            held.heard_ms += lag_ms
+    def attend(self) -> None:
+        """The daemon is awake, as it is once each `ATTENTION_MS`.
+
+        If it stood still since it last was, all deadlines move by that.
+        """
+        now_ms = self._world.monotonic_ms()
+        stood_ms = self._lag_ms(now_ms)
+        for held in self._sessions.values():
+            held.heard_ms = min(held.heard_ms + stood_ms, now_ms)
+        self._attended_ms = now_ms
+
+    def _lag_ms(self, now_ms: int) -> int:
+        """How long the daemon stood still and nobody was forgiven for it yet.
+
+        A claim that waited all the time may be read before anything else, the timers included.
+        """
+        if self._attended_ms is None:
+            return 0
+        return lag_ms(now_ms - self._attended_ms, ATTENTION_MS)
 
     def _unwatch_unneeded(self, process: Process) -> None:
         if not any(process == other for other, _ in (*self._sessions, *self._waiting)):

@@ -7,7 +7,7 @@ from mbx.core.delivery import STAGE_LABELS, Stage
 from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState
 from mbx.daemon.context import Context, Result
-from mbx.daemon.times import rfc3339
+from mbx.daemon.times import optional_rfc3339, rfc3339
 from mbx.store import identities, leases
 from mbx.store.database import Tx
 from mbx.store.history import OwnMessage
@@ -68,6 +68,15 @@ def liveness(context: Context, row: LeaseRow) -> str:
     if seen is None or seen.evidence == "unknown":
         return "unknown"
     return "live" if seen.evidence == "live" else "offline"
+
+
+def last_seen(context: Context, identity_no: int, saved_ms: int | None) -> str | None:
+    """When a holder was last heard of, in this daemon's life or, as the store says, before.
+
+    Never later than now, whatever was done to the clock since.
+    """
+    heard_ms = context.last_seen_ms(identity_no) or saved_ms
+    return optional_rfc3339(heard_ms and min(heard_ms, context.moment.now_ms))
 
 
 def correspondent(context: Context, tx: Tx, address_text: str | None) -> int | None:

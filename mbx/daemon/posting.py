@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mbx.core import message
-from mbx.core.lease import LeaseState
-from mbx.core.limits import LEASE_RENEW_MS
+from mbx.core.lease import LeaseState, is_renewal_due
 from mbx.core.message import Draft, Envelope
 from mbx.core.waking import wakes
 from mbx.daemon import granting
@@ -107,7 +106,7 @@ def posted(
 def _lease_record(context: Context, tx: Tx, holder: Holder) -> str:
     """The id of the lease record that is current now, signed again when half its time is over."""
     own = holder.binding
-    if own.expires_ms - context.moment.now_ms < LEASE_RENEW_MS:
+    if is_renewal_due(own.expires_ms, context.moment.now_ms):
         row = leases.find(tx, own.identity_no)
         return granting.renew(tx, context.host, context.moment, row) or own.record_id
     return own.record_id

@@ -84,6 +84,7 @@ class Sizes(NamedTuple):
 class Stranded(NamedTuple):
     """Unacked mail of an identity nobody holds; `unacked` stops at `COUNTED_MAX`; times ms UTC."""
 
+    identity_no: int
     name: str
     state: int
     since_ms: int
@@ -190,11 +191,9 @@ def stranded(tx: Tx, rows: int) -> list[Stranded]:
     found = []
     for row in tx.all(_STRANDED, (rows,)):
         oldest = queue(tx, row[0], 1)[0]
-        name, state, since_ms, cli, session_id, seen_ms = row[1:]
-        unacked = open_count(tx, row[0])
-        found.append(
-            Stranded(name, state, since_ms, cli, session_id, seen_ms, unacked, oldest.accepted_ms)
-        )
+        no, name, state, since_ms, cli, session_id, seen_ms = row
+        mail = (open_count(tx, no), oldest.accepted_ms)
+        found.append(Stranded(no, name, state, since_ms, cli, session_id, seen_ms, *mail))
     return found
 
 

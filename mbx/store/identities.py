@@ -1,5 +1,6 @@
 """Rows of identities: named mailboxes with an immutable id."""
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from mbx.core.limits import RECIPIENTS_MAX
@@ -112,12 +113,15 @@ def add_unread(tx: Tx, no: int, count: int) -> None:
     tx.run("UPDATE mailboxes SET unread = unread + ? WHERE identity_no = ?", (count, no))
 
 
-def save_last_seen(tx: Tx, no: int, seen_ms: int) -> None:
-    """Remember when a holder was last heard of; never backwards."""
-    tx.run(
-        "UPDATE identities SET last_seen_ms = ?1 WHERE no = ?2 AND coalesce(last_seen_ms, 0) < ?1",
-        (seen_ms, no),
-    )
+def save_last_seen(tx: Tx, seen: Mapping[int, int], now_ms: int) -> None:
+    """Remember when holders were last heard of: key of the identity -> ms UTC.
+
+    What was heard last counts, not the greater number: the clock may have been set back. A time
+    that lies ahead of the clock since then becomes now.
+    """
+    for no, seen_ms in seen.items():
+        tx.run("UPDATE identities SET last_seen_ms = ? WHERE no = ?", (seen_ms, no))
+    tx.run("UPDATE identities SET last_seen_ms = ?1 WHERE last_seen_ms > ?1", (now_ms,))
 
 
 def _row(row: Row | None) -> IdentityRow | None:

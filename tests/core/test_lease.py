@@ -7,15 +7,18 @@ from hypothesis import strategies as st
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Evidence
 from mbx.core.lease import (
+    LAG_MIN_MS,
     TRANSITIONS,
     Event,
     Lease,
     LeaseState,
     Observation,
     claimable,
+    is_renewal_due,
+    lag_ms,
     transition,
 )
-from mbx.core.limits import LEASE_TIMEOUT_MS, SHARED_TIMEOUT_MS
+from mbx.core.limits import LEASE_RENEW_MS, LEASE_TIMEOUT_MS, SHARED_TIMEOUT_MS
 
 FREE, HELD, LAPSED = LeaseState.FREE, LeaseState.HELD, LeaseState.LAPSED
 EVENTS: tuple[Event, ...] = ("claim", "renew", "release", "takeover", "lapse")
@@ -135,3 +138,24 @@ def test_a_conversation_of_a_shared_process_is_displaced_after_ten_silent_minute
 ) -> None:
     seen = Observation(7, evidence, silent_ms=SHARED_TIMEOUT_MS - early_ms, is_shared=True)
     assert claimable(lease(HELD), seen).ok is ok
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "due"),
+    [
+        (LEASE_TIMEOUT_MS, False),
+        (LEASE_RENEW_MS, False),
+        (LEASE_RENEW_MS - 1, True),
+        (-30 * 86_400_000, True),  # the clock was set a month forward
+        (LEASE_TIMEOUT_MS + 1, True),  # or back
+    ],
+)
+def test_a_lease_is_signed_again_in_its_second_half_and_when_it_would_last_too_long(
+    left_ms: int, due: bool
+) -> None:
+    assert is_renewal_due(1_000_000 + left_ms, 1_000_000) is due
+
+
+@pytest.mark.parametrize("late_ms", [-1, 0, LAG_MIN_MS - 1, LAG_MIN_MS, 86_400_000])
+def test_a_daemon_that_is_late_by_far_stood_still(late_ms: int) -> None:
+    assert lag_ms(1_000 + late_ms, 1_000) == (late_ms if late_ms >= LAG_MIN_MS else 0)

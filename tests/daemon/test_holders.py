@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mbx.core.evidence import Evidence, Process, SessionKey
-from mbx.core.lease import Lease, LeaseState
+from mbx.core.lease import LAG_MIN_MS, Lease, LeaseState
 from mbx.core.limits import LEASE_TIMEOUT_MS
 from mbx.daemon.effects import Ended, Granted
-from mbx.daemon.holders import Holders
+from mbx.daemon.holders import ATTENTION_MS, Holders
 from mbx.daemon.processes import DeathWatch, evidence
 from mbx.store.leases import LeaseRow
 from mbx.store.sessions import SessionRow
@@ -225,8 +225,32 @@ async def test_time_in_which_the_daemon_stood_still_is_nobodys_silence(desk: Des
         desk.holders.granted(
             dataclasses.replace(grant(process_of(child.pid)), conversation="talk-1")
         )
+        desk.holders.attend()
+        for _ in range(60):
+            desk.world.pass_ms(ATTENTION_MS)
+            desk.holders.attend()
+        desk.world.pass_ms(3_600_000 + ATTENTION_MS)
+        for _ in range(2):  # a claim may be read before the timers know; then they know
+            seen = desk.holders.observe(row())
+            assert seen is not None
+            assert seen.silent_ms == 61_000
+            desk.holders.attend()
+
+
+async def test_who_was_heard_after_the_standstill_is_not_heard_of_in_the_future(desk: Desk) -> None:
+    with sleeper() as child:
+        desk.holders.granted(
+            dataclasses.replace(grant(process_of(child.pid)), conversation="talk-1")
+        )
+        desk.holders.attend()
         desk.world.pass_ms(3_600_000)
-        desk.holders.forgive(3_540_000)
+        desk.holders.heard(7, 1)
+        for _ in range(2):
+            seen = desk.holders.observe(row())
+            assert seen is not None
+            assert seen.silent_ms == 0
+            desk.holders.attend()
+        desk.world.pass_ms(LAG_MIN_MS + ATTENTION_MS - 1)  # late, and not yet a standstill
         seen = desk.holders.observe(row())
         assert seen is not None
-        assert seen.silent_ms == 60_000
+        assert seen.silent_ms == LAG_MIN_MS + ATTENTION_MS - 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mbx.core.limits import GROUP_MAX_UNITS, LEASE_RENEW_MS
+from mbx.core.limits import GROUP_MAX_UNITS, LEASE_RENEW_MS, LEASE_TIMEOUT_MS
 from mbx.daemon.credentials import Credentials
 from mbx.daemon.holders import Holders
 from mbx.daemon.processes import DeathWatch
@@ -253,11 +253,33 @@ async def test_what_a_callback_raises_is_told_and_the_service_goes_on(database: 
     serving.cancel()
 
 
-@pytest.mark.parametrize(("took_ms", "forgiven_ms"), [(1_000, 0), (5_999, 0), (6_000, 5_000)])
-async def test_a_poll_that_took_far_too_long_moves_the_deadlines(
-    house: House, took_ms: int, forgiven_ms: int
+MONTH_MS = 30 * 86_400_000
+
+
+@pytest.mark.parametrize("step_ms", [MONTH_MS, -MONTH_MS])
+async def test_when_the_clock_was_set_leases_are_signed_for_half_an_hour_from_now(
+    house: House, step_ms: int
 ) -> None:
-    moved: list[int] = []
-    house.holders.forgive = moved.append  # type: ignore[method-assign, assignment]
-    house.timers.forgive(took_ms)
-    assert sum(moved) == forgiven_ms
+    first, _ = lease_record(house)
+    house.desk.world.wall_ms += step_ms
+    await house.timers.housekeeping()
+    second, expires_ms = lease_record(house)
+    assert second != first
+    assert expires_ms == house.desk.world.wall_ms + LEASE_TIMEOUT_MS
+    await house.timers.housekeeping()
+    assert lease_record(house) == (second, expires_ms)
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "hurries"), [(0, False), (4_999, False), (5_000, True), (-5_000, True)]
+)
+async def test_a_clock_that_was_set_makes_the_timers_keep_house_at_once(
+    house: House, step_ms: int, hurries: bool
+) -> None:
+    house.desk.world.pass_ms(3_600_000)
+    house.desk.world.wall_ms += step_ms
+    house.timers.watch_the_clock()
+    assert house.timers._is_hurried is hurries
+    house.timers._is_hurried = False
+    house.timers.watch_the_clock()
+    assert not house.timers._is_hurried, "told once"

@@ -175,11 +175,20 @@ def test_two_names_that_look_alike_cannot_both_be_stored(store: Store) -> None:
         store.identity("apidev")
 
 
-def test_last_seen_never_moves_backwards(store: Store) -> None:
-    row = store.identity("alice")
-    for seen_ms in (NOW + 5, NOW, NOW + 9):
-        store.do(lambda tx, at=seen_ms: identities.save_last_seen(tx, row.no, at))  # type: ignore[misc]
-    assert store.do(lambda tx: identities.by_no(tx, row.no)).last_seen_ms == NOW + 9
+def test_what_was_heard_last_counts_and_nothing_was_heard_after_now(store: Store) -> None:
+    alice, bob = store.identity("alice"), store.identity("bob")
+
+    def seen() -> list[int | None]:
+        return [store.do(lambda tx, no=no: identities.by_no(tx, no)).last_seen_ms for no in (1, 2)]  # type: ignore[misc]
+
+    assert (alice.no, bob.no) == (1, 2)
+    ahead = NOW + 30 * 86_400_000
+    store.do(lambda tx: identities.save_last_seen(tx, {1: ahead, 2: ahead - 1}, ahead))
+    assert seen() == [ahead, ahead - 1]
+    store.do(lambda tx: identities.save_last_seen(tx, {1: NOW}, NOW + 5))  # the clock was set back
+    assert seen() == [NOW, NOW + 5]
+    store.do(lambda tx: identities.save_last_seen(tx, {}, NOW + 9))
+    assert seen() == [NOW, NOW + 5]
 
 
 PROCESS = Process(100, 1000, "boot")
@@ -438,7 +447,7 @@ def test_an_id_is_asked_of_its_own_index_however_large_the_mailbox(
 def test_the_state_hash_sees_state_and_not_what_a_refused_call_may_touch(store: Store) -> None:
     identity, _ = granted(store)
     before = store.do(inspection.state_hash)
-    store.do(lambda tx: identities.save_last_seen(tx, identity.no, NOW))
+    store.do(lambda tx: identities.save_last_seen(tx, {identity.no: NOW}, NOW))
     store.do(lambda tx: leases.save_renewal(tx, identity.no, 1, sealed("newer"), NOW + 9))
     store.do(lambda tx: leases.add_token(tx, identity.no, 1, b"z" * 32))
     store.do(lambda tx: search.index_some(tx, 5))

@@ -11,7 +11,6 @@ from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.gate import Open
 from mbx.daemon.methods.table import open_method
 from mbx.daemon.params import Params
-from mbx.daemon.times import optional_rfc3339
 from mbx.store import leases, sessions
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
@@ -65,7 +64,6 @@ def _fits(identity: IdentityRow, request: AgentsRequest) -> bool:
 def _entry(context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow) -> Result:
     held = row.lease.state is LeaseState.HELD
     session = sessions.by_no(tx, row.lease.session_no) if held and row.lease.session_no else None
-    seen_ms = max(context.last_seen_ms(identity.no) or 0, identity.last_seen_ms or 0) or None
     return {
         "name": identity.name,
         "host": context.host.label,
@@ -76,7 +74,7 @@ def _entry(context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow) -> Re
         "state": listing.liveness(context, row),
         "project": identity.project,
         "card": identity.card,
-        "last_seen": optional_rfc3339(seen_ms),
+        "last_seen": listing.last_seen(context, identity.no, identity.last_seen_ms),
     }
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from mbx.core.lease import LeaseState, claimable
 from mbx.core.limits import LIST_MAX_ROWS
+from mbx.daemon import listing
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.effects import Mend
 from mbx.daemon.gate import Open
@@ -110,7 +111,7 @@ def _stranded(context: Context, mail: Stranded) -> Result:
         "oldest_s": _age_s(context, mail.oldest_ms),
         "last_holder": {"cli": mail.cli, "session": mail.session_id} if was_held else None,
         "since": rfc3339(mail.since_ms),
-        "last_seen": optional_rfc3339(mail.last_seen_ms),
+        "last_seen": listing.last_seen(context, mail.identity_no, mail.last_seen_ms),
     }
 
 

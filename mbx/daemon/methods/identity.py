@@ -8,14 +8,14 @@ from mbx.core.errors import MbxError
 from mbx.core.keys import crockford
 from mbx.core.lease import Claimable, LeaseState, claimable
 from mbx.core.text import check_line, check_text
-from mbx.daemon import granting
+from mbx.daemon import granting, listing
 from mbx.daemon.budget import Budget
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.effects import Renamed
 from mbx.daemon.gate import Holder, Open, Session, holder_of
 from mbx.daemon.methods.table import lease_method, open_method, session_method
 from mbx.daemon.params import Params
-from mbx.daemon.times import optional_rfc3339, rfc3339
+from mbx.daemon.times import rfc3339
 from mbx.store import audit, identities, leases, messages, sessions, waiting
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
@@ -77,7 +77,6 @@ def _entry(
     state = "retired" if identity.retired_ms is not None else row.lease.state.name.lower()
     held = row.lease.state is LeaseState.HELD
     session = sessions.by_no(tx, row.lease.session_no) if held and row.lease.session_no else None
-    seen_ms = max(context.last_seen_ms(identity.no) or 0, identity.last_seen_ms or 0) or None
     return {
         "name": identity.name,
         "identity": identity.identity,
@@ -89,7 +88,7 @@ def _entry(
         "reason": verdict.reason,
         "holder": _holder(session, row) if session else None,
         "unread": identities.unread(tx, identity.no),
-        "last_seen": optional_rfc3339(seen_ms),
+        "last_seen": listing.last_seen(context, identity.no, identity.last_seen_ms),
     }
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from mbx.core.limits import LEASE_RENEW_MS
+from mbx.core.lease import is_renewal_due
 from mbx.daemon import granting
 from mbx.daemon.credentials import Credentials
 from mbx.daemon.dispatch import Dispatcher
-from mbx.daemon.holders import Holders
+from mbx.daemon.holders import ATTENTION_MS, Holders
 from mbx.daemon.processes import DeathWatch
 from mbx.daemon.workers.committer import Committer
 from mbx.daemon.world import Moment, moment
@@ -19,9 +19,9 @@ from mbx.store.database import Committed, Tx
 from mbx.store.leases import LeaseRow
 from mbx.store.sessions import SessionRow
 
-_POLL_S: Final = 1.0
-_LAG_MIN_MS: Final = 5_000
-"""A daemon that was paused or starved for longer than this moves all deadlines by it (R19)."""
+_POLL_S: Final = ATTENTION_MS / 1000
+_STEP_MIN_MS: Final = 5_000
+"""The wall clock was set when it went by so much more or less than the monotonic one in a poll."""
 
 _ROUND_POLLS: Final = 60
 """A round of housekeeping each so many polls: once a minute."""
@@ -52,6 +52,7 @@ class Timers:
         self._credentials = credentials
         self._each_poll = each_poll
         self._is_hurried = False
+        self._ahead_ms = dispatcher.world.now_ms() - dispatcher.world.monotonic_ms()
 
     def hurry(self) -> None:
         """Keep house at the next poll."""
@@ -59,12 +60,13 @@ class Timers:
 
     async def serve(self) -> None:
         """Until cancelled."""
+        self._holders.attend()
         await self.housekeeping()
         while True:
             for _ in range(_ROUND_POLLS):
-                before_ms = self._dispatcher.world.monotonic_ms()
                 await asyncio.sleep(_POLL_S)
-                self.forgive(self._dispatcher.world.monotonic_ms() - before_ms)
+                self._holders.attend()
+                self.watch_the_clock()
                 if self._watch.polled:
                     self._watch.poll()
                 self._each_poll()
@@ -73,11 +75,13 @@ class Timers:
             self._is_hurried = False
             await self.housekeeping()
 
-    def forgive(self, took_ms: int) -> None:
-        """A pause of one poll took so long: if the daemon was stopped meanwhile, move deadlines."""
-        lag_ms = took_ms - int(_POLL_S * 1000)
-        if lag_ms >= _LAG_MIN_MS:
-            self._holders.forgive(lag_ms)
+    def watch_the_clock(self) -> None:
+        """If the wall clock was set, keep house soon: signed times and last-seen times are off."""
+        world = self._dispatcher.world
+        ahead_ms = world.now_ms() - world.monotonic_ms()
+        if abs(ahead_ms - self._ahead_ms) >= _STEP_MIN_MS:
+            self.hurry()
+        self._ahead_ms = ahead_ms
 
     async def housekeeping(self) -> None:
         """One round."""
@@ -91,12 +95,11 @@ class Timers:
                     self._credentials.write(cli, session_id, identity, epoch, token)
 
     def _round(self, tx: Tx, now: Moment, seen: dict[int, int]) -> list[_Missing]:
-        for identity_no, seen_ms in seen.items():
-            identities.save_last_seen(tx, identity_no, seen_ms)
+        identities.save_last_seen(tx, seen, now.now_ms)
         sessions.forget_unused(tx)
         missing: list[_Missing] = []
         for row in leases.held(tx):
-            if (row.expires_ms or 0) - now.now_ms < LEASE_RENEW_MS:
+            if is_renewal_due(row.expires_ms or 0, now.now_ms):
                 granting.renew(tx, self._dispatcher.host, now, row)
             session = sessions.by_no(tx, row.lease.session_no or 0)
             if session and not self._credentials.exists(session.cli, session.session_id):
