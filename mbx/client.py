@@ -33,7 +33,8 @@ VERSION_FREE: Final = frozenset({"daemon.status", "daemon.stop"})
 """Methods that a daemon of another protocol serves too."""
 _HELLO_ID: Final = 0
 _CALL_ID: Final = 1
-_FORBIDDEN: Final = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
+FORBIDDEN: Final = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
+"""What the system answers where a sandbox, or another user's folder, is in the way."""
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR})
 _CODE_OF_RPC_ERROR: Final = {-32602: "usage", -32601: "version-mismatch"}
 
@@ -186,7 +187,7 @@ class Client:
             try:
                 return _open_own(path, self._clock, attempt.deadline)
             except OSError as error:
-                if error.errno in _FORBIDDEN:
+                if error.errno in FORBIDDEN:
                     raise sandboxed(path, error) from None
                 if error.errno not in _ABSENT | {errno.EAGAIN, errno.EINTR}:
                     raise unreachable(path, error.strerror or str(error)) from None
@@ -201,11 +202,10 @@ class Client:
         try:
             started = self._start(self._paths, self._environ, self._clock)
         except OSError as error:
-            if error.errno in _FORBIDDEN:
+            if error.errno in FORBIDDEN:
                 raise sandboxed(error.filename or path, error) from None
             raise unreachable(path, f"cannot start the daemon: {error}") from None
-        if started:
-            attempt.started()
+        attempt.start_ended(started=started)
 
     def _ask(
         self, connection: Connection, lines: bytes, method: str, deadline: float
@@ -251,10 +251,13 @@ class _Attempts:
         self._written = False
         self._may_extend = True
         self._daemon_pid: int | None = None
+        self._was_met = False
+        self._runs_already = False
         self.deadline = clock.monotonic() + answer_s
 
     def lost(self, *, written: bool) -> None:
         """One try ended without an answer."""
+        self._was_met = True
         self._written = self._written or written
 
     def hung(self, connection: Connection) -> None:
@@ -262,9 +265,13 @@ class _Attempts:
         peer = connection.peer()
         self._daemon_pid = peer[0] if peer is not None else None
 
-    def started(self) -> None:
-        """The daemon was just started for this call: the time to answer begins now, once."""
-        if self._may_extend:
+    def start_ended(self, *, started: bool) -> None:
+        """A daemon was just started for this call: the time to answer begins now, once.
+
+        Else one of this home runs already.
+        """
+        self._runs_already = not started
+        if started and self._may_extend:
             self._may_extend = False
             self.deadline = self._clock.monotonic() + self._answer_s
 
@@ -279,6 +286,8 @@ class _Attempts:
         """The error after the last try."""
         if self._written and self._changes:
             return outcome_unknown(method, params)
+        if self._runs_already and not self._was_met and not _is_served(paths):
+            return hidden(paths)
         if self._daemon_pid is None:
             return unreachable(paths.socket_path(), f"no answer within {self._answer_s:g} s")
         why = f"the daemon (process {self._daemon_pid}) did not answer within {self._answer_s:g} s"
@@ -320,6 +329,17 @@ def sandboxed(path: str, error: OSError) -> MbxError:
     )
 
 
+def hidden(paths: Paths) -> MbxError:
+    """A daemon of this home runs, and its run folder is not the one we see."""
+    run = paths.run_dir()
+    return MbxError(
+        "sandboxed",
+        f"the daemon of {paths.home()} is not to be seen in {run}: a sandbox hides its folder, or"
+        " it was started with another MBX_RUN",
+        f"run it outside the sandbox, or allow it the folder {quoted(run)}",
+    )
+
+
 def error_of(data: JsonObject, fallback_code: str = "daemon-unreachable") -> MbxError:
     """The refusal that a daemon told as ``{code, message, next, …facts}``."""
     facts = {k: v for k, v in data.items() if k not in ("code", "message", "next")}
@@ -335,6 +355,16 @@ def error_of(data: JsonObject, fallback_code: str = "daemon-unreachable") -> Mbx
 def _keywords(facts: JsonObject) -> JsonObject:
     """Facts that can be given to MbxError by keyword without hiding its own arguments."""
     return {k: v for k, v in facts.items() if k not in ("self", "next_step")}
+
+
+def _is_served(paths: Paths) -> bool:
+    """Whether the run folder we see is, or may be, that of the daemon."""
+    from mbx.launch import is_served
+
+    try:
+        return os.path.lexists(paths.socket_path()) or is_served(paths)
+    except OSError:
+        return True
 
 
 def _answer(connection: Connection, number: int, deadline: float) -> JsonObject:

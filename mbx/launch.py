@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final, NoReturn
 
-from mbx.client import PAUSE_FIRST_S, PAUSE_LAST_S, Clock, error_of, unreachable
+from mbx.client import FORBIDDEN, PAUSE_FIRST_S, PAUSE_LAST_S, Clock, error_of, unreachable
 from mbx.core.errors import MbxError
 from mbx.paths import Paths, make_folder
 from mbx.wire import JsonObject, WireError, decode, encode
@@ -56,9 +56,24 @@ def start_daemon(paths: Paths, environ: Mapping[str, str], clock: Clock) -> bool
         said = _spawn_and_listen(daemon_argv(), daemon_environ(paths, environ), clock)
     finally:
         os.close(lock)
-    if isinstance(said.get("error"), dict):
-        raise error_of(said["error"])
+    told = said.get("error")
+    if isinstance(told, dict):
+        if told.get("errno") in FORBIDDEN:
+            raise OSError(told["errno"], os.strerror(told["errno"]), told.get("path"))
+        raise error_of(told)
     return said.get("ready") is True
+
+
+def is_served(paths: Paths) -> bool:
+    """Whether a daemon holds the run folder as we see it: a sandbox may show us another one.
+
+    Raises OSError where there is no such folder.
+    """
+    folder = os.open(paths.run_dir(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return not _taken(folder, fcntl.LOCK_SH)
+    finally:
+        os.close(folder)
 
 
 class ProcessEnd:

@@ -1,5 +1,6 @@
 """What one call makes of a daemon that is absent, dying, silent, foreign or of another version."""
 
+import fcntl
 import json
 import os
 import signal
@@ -363,6 +364,25 @@ def test_a_forbidden_start_is_told_as_a_sandbox(paths: Paths, error: OSError) ->
 
     refused = refusal_of_starting(paths, start)
     assert (refused.code, refused.exit_status) == ("sandboxed", 6)
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_daemon_that_runs_and_is_not_in_the_run_folder_we_see_is_behind_a_sandbox(
+    paths: Paths, is_held: bool
+) -> None:
+    Path(paths.run_dir()).mkdir(mode=0o700)
+    folder = os.open(paths.run_dir(), os.O_RDONLY)
+    try:
+        if is_held:  # it starts, or hangs
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        client = Client(paths, {}, time, start=lambda *_: False, answer_s=0.05)
+        with pytest.raises(MbxError) as refused:
+            client.call("session.whoami", {}, changes=False)
+    finally:
+        os.close(folder)
+    assert refused.value.code == ("daemon-unreachable" if is_held else "sandboxed")
+    assert refused.value.exit_status == 6
+    assert refused.value.next_step is not None
 
 
 @pytest.mark.root

@@ -41,7 +41,12 @@ def main(argv: Sequence[str]) -> int:
         _say({"error": error.as_object()})
         return error.exit_status
     except OSError as error:
-        refusal = MbxError("daemon-unreachable", f"{error.filename or 'start'}: {error.strerror}")
+        refusal = MbxError(
+            "daemon-unreachable",
+            f"{error.filename or 'start'}: {error.strerror}",
+            errno=error.errno,
+            path=error.filename,
+        )
         _say({"error": refusal.as_object()})
         return refusal.exit_status
 
