@@ -64,6 +64,7 @@ HOMES: dict[str, set[str]] = {
     "click": {"mbx.cli"},
     "cryptography": {"mbx.core.keys", "mbx.daemon.keystore"},
     "orjson": {"mbx.daemon.codec"},
+    "psutil": {"mbx.daemon.kernel.portable"},
     "uvloop": {"mbx.daemon.__main__"},
 }
 

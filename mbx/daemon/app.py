@@ -34,8 +34,7 @@ from mbx.daemon.faces.local import LocalFace, Office
 from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
 from mbx.daemon.journal import Journal, whence
-from mbx.daemon.namespaces import boot_id
-from mbx.daemon.processes import DeathWatch
+from mbx.daemon.processes import DeathWatch, boot_id
 from mbx.daemon.watching import Watchers
 from mbx.daemon.workers.committer import Committer
 from mbx.daemon.workers.indexer import Indexer

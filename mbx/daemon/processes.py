@@ -1,19 +1,17 @@
-"""What the kernel says about processes (Linux): peers of sockets, entries of /proc, deaths.
+"""Who calls, below whom, and who lives: the shell around `mbx.core.evidence`.
 
-The shell around `mbx.core.evidence`. A peer is a pidfd taken from the socket, not a number that may
-be used again; ancestors are read so that each parent is proved to be the parent of its child; a
-death is an event of a pidfd, not a time-out. `exe` is never read: it may be closed to us.
+Ancestors are read so that each parent is proved to be the parent of its child; a death is, where
+the kernel can tell it, an event and not a time-out. What a platform tells is `KERNEL`; everything
+else here is the same on each.
 """
 
 import asyncio
 import os
-import select
 import socket
-import struct
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from mbx.core.evidence import (
     Claim,
@@ -28,181 +26,65 @@ from mbx.core.evidence import (
     judge,
 )
 from mbx.core.terminal import NO_PROCESS, Terminal, owners_terminal
-from mbx.daemon.namespaces import boot_id, numbers_are_ours, own_time_shift
+from mbx.daemon.kernel import Kernel, Peer
 
-SO_PEERPIDFD: Final = 77
-"""asm-generic/socket.h, since Linux 6.5; Python does not name it."""
-PF_FORKNOEXEC: Final = 0x40
-"""linux/sched.h: forked, and has not executed a program since."""
-STAT_MAX_BYTES: Final = 4_096
-CMDLINE_MAX_BYTES: Final = 65_536
+if sys.platform == "linux":
+    from mbx.daemon.kernel import linux as _of_this_platform
+else:
+    from mbx.daemon.kernel import portable as _of_this_platform
+
+KERNEL: Kernel = _of_this_platform
+"""The one place where the platform decides."""
+
 ANCESTORS_MAX: Final = 256
+"""Looked at in one walk: nobody's shell lies deeper, and any caller can put processes above it."""
 READ_ATTEMPTS_MAX: Final = 5
 WALK_ATTEMPTS_MAX: Final = 3
 
-_UCRED = struct.Struct("3i")
 _GONE: Final = Lineage("none", reason="the calling process has ended")
 _NO_BOOT: Final = Lineage("unknown", reason="the boot id cannot be read")
 _ELSEWHERE: Final = Lineage(
     "unknown", reason="/proc shows the processes of another pid namespace than the daemon's"
 )
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _NOWHERE: Final = Terminal(False, NO_PROCESS)
 
 
-# -- peers ----------------------------------------------------------------------------------------
+# -- what the platform tells ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The process at the other end of a unix socket when it connected.
-
-    `pid` is 0 where the kernel names none (another pid namespace, already gone); `pidfd` is None
-    where none could be had; `ended` when the kernel says so at once. Close it, or use it in
-    ``with``.
-    """
-
-    pid: int
-    uid: int
-    gid: int
-    pidfd: int | None
-    ended: bool = False
-
-    def is_alive(self) -> bool:
-        """Whether the peer has not ended. Without a pidfd: yes, as far as can be said."""
-        return not self.ended and (self.pidfd is None or not _has_ended(self.pidfd))
-
-    def close(self) -> None:
-        """Give the pidfd back. Once only."""
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-def peer_of(sock: socket.socket) -> Peer:
-    """The peer of a connected unix socket (or of a transport's socket). Raises OSError."""
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    pid, uid, gid = _UCRED.unpack(credentials)
-    try:
-        return Peer(pid, uid, gid, _pidfd_of_peer(sock, pid))
-    except ProcessLookupError:
-        return Peer(0, uid, gid, None, ended=pid > 0)
-
-
-def _pidfd_of_peer(sock: socket.socket, pid: int) -> int | None:
-    """A pidfd from the socket, else by number. ProcessLookupError: the peer has ended."""
-    if not is_process_number(pid):
-        return None
-    try:
-        return sock.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
-    except ProcessLookupError:
-        raise
-    except OSError:  # an older kernel, or no descriptor left: then the next call fails as well
-        try:
-            return os.pidfd_open(pid)
-        except ProcessLookupError:
-            raise
-        except OSError:
-            return None
-
-
-def _has_ended(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))
-
-
-# -- entries of /proc -----------------------------------------------------------------------------
+def boot_id() -> str:
+    """The id of this boot. Raises OSError where it cannot be read now."""
+    return KERNEL.boot_id()
 
 
 def read_entry(pid: int) -> ProcessEntry | Unreadable | None:
     """The entry of a process; None when there is no such process."""
-    stat = _read_of(pid, "stat", STAT_MAX_BYTES)
-    if not isinstance(stat, bytes):
-        return stat
-    line = _read_of(pid, "cmdline", CMDLINE_MAX_BYTES)
-    if not isinstance(line, bytes):
-        return line
-    words = line.rstrip(b"\0")
-    return _entry(pid, stat, tuple(_text(words).split("\0")) if words else ())
+    return KERNEL.read_entry(pid)
 
 
-def _read_stat(pid: int) -> ProcessEntry | Unreadable | None:
-    """The entry without its command line: one small read that never waits for the process."""
-    stat = _read_of(pid, "stat", STAT_MAX_BYTES)
-    return _entry(pid, stat, ()) if isinstance(stat, bytes) else stat
+def peer_of(sock: socket.socket) -> Peer:
+    """The peer of a connected unix socket (or of a transport's socket). Raises OSError."""
+    return KERNEL.peer_of(sock)
 
 
-def _entry(pid: int, stat: bytes, argv: tuple[str, ...]) -> ProcessEntry:
-    # proc(5): field 2 is (comm), which may hold blanks and brackets; fields[0] is field 3.
-    name_start, name_end = stat.index(b"(") + 1, stat.rindex(b")")
-    fields = stat[name_end + 2 :].split(maxsplit=20)
-    return ProcessEntry(
-        pid,
-        ppid=int(fields[1]),
-        start_ticks=own_time_shift().real_ticks(int(fields[19]), _TICKS_PER_S),
-        comm=_text(stat[name_start:name_end]),
-        argv=argv,
-        forked=bool(int(fields[6]) & PF_FORKNOEXEC),
-        # The first thread of a living process may have ended: then others are counted.
-        zombie=fields[0] in b"ZXx" and int(fields[17]) <= 1,
-        tty=int(fields[4]),
-    )
+def _start_of(peer: Peer) -> int | None:
+    """None when the peer has ended; else its start, 0 where a pidfd tells or nothing can be read.
 
-
-def _read_of(pid: int, name: str, max_bytes: int) -> bytes | Unreadable | None:
-    """A file of /proc/PID; None when there is no such process.
-
-    Where /proc speaks in other numbers than the kernel's answers to us, no entry can be read.
+    A pidfd is that process for ever; of a number, the start tells whether it is used again.
     """
-    try:
-        if not numbers_are_ours():
-            return Unreadable(pid)
-        return _read(f"/proc/{pid}/{name}", max_bytes)
-    except (FileNotFoundError, ProcessLookupError):
-        return Unreadable(pid) if _is_hidden(pid) else None
-    except OSError:
-        return Unreadable(pid)
+    if not peer.is_alive():
+        return None
+    if peer.pidfd is not None or not is_process_number(peer.pid):
+        return 0
+    entry = KERNEL.read_stat(peer.pid)
+    if isinstance(entry, ProcessEntry):
+        return None if entry.zombie else entry.start_ticks
+    return None if entry is None else 0
 
 
-def _is_hidden(pid: int) -> bool:
-    """Whether a process exists that /proc does not show (hidepid). Signal 0 does nothing to it."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _read(path: str, max_bytes: int) -> bytes:
-    """The file's first bytes. /proc gives all it has at once, so a short read is the last."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        content = os.read(descriptor, STAT_MAX_BYTES)
-        while len(content) % STAT_MAX_BYTES == 0 and 0 < len(content) < max_bytes:
-            more = os.read(descriptor, STAT_MAX_BYTES)
-            if not more:
-                break
-            content += more
-        return content
-    finally:
-        os.close(descriptor)
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "backslashreplace")
+def _has_ended_since(peer: Peer, start: int) -> bool:
+    now = _start_of(peer)
+    return now is None or (now != start and 0 not in (now, start))
 
 
 # -- the walk -------------------------------------------------------------------------------------
@@ -216,7 +98,7 @@ def ancestry(pid: int) -> Iterator[ProcessEntry | Unreadable]:
     """
     if not is_process_number(pid):
         return
-    entry = read_entry(pid) or Unreadable(pid)
+    entry = KERNEL.read_entry(pid) or Unreadable(pid)
     yield entry
     for _ in range(ANCESTORS_MAX):
         parent = _parent_of(entry) if isinstance(entry, ProcessEntry) else None
@@ -235,8 +117,8 @@ def _parent_of(child: ProcessEntry) -> ProcessEntry | Unreadable | None:
     """
     ppid = child.ppid
     for _ in range(READ_ATTEMPTS_MAX):
-        parent = read_entry(ppid) if ppid else None
-        again = _read_stat(child.pid)
+        parent = KERNEL.read_entry(ppid) if ppid else None
+        again = KERNEL.read_stat(child.pid)
         if not isinstance(again, ProcessEntry) or again.start_ticks != child.start_ticks:
             return Unreadable(child.pid)
         if again.ppid != ppid:
@@ -255,18 +137,19 @@ def walk(peer: Peer, known: Iterable[KnownSession], claim: Claim) -> Lineage:
     That is no "cannot say", or a dead connection handed on would make a token count.
     """
     try:
-        boot = boot_id()
-        if not numbers_are_ours():
+        boot = KERNEL.boot_id()
+        if not KERNEL.numbers_are_ours():
             return _ELSEWHERE if peer.is_alive() else _GONE
     except OSError:
         return _NO_BOOT
     sessions = tuple(known)
     lineage = _GONE
-    if not peer.is_alive():
+    start = _start_of(peer)
+    if start is None:
         return _GONE
     for _ in range(WALK_ATTEMPTS_MAX):  # an ancestor may end during the walk
         lineage = find_session(ancestry(peer.pid), sessions, claim, boot)
-        if not peer.is_alive():
+        if _has_ended_since(peer, start):
             return _GONE
         if lineage.verdict != "unknown":
             break
@@ -276,13 +159,16 @@ def walk(peer: Peer, known: Iterable[KnownSession], claim: Claim) -> Lineage:
 def terminal_of(peer: Peer) -> Terminal:
     """Whether a peer is at the owner's terminal now; not when it has ended, as in `walk`."""
     found = _NOWHERE
+    start = _start_of(peer)
+    if start is None:
+        return _NOWHERE
     for _ in range(WALK_ATTEMPTS_MAX):
-        if not peer.is_alive():
-            return _NOWHERE
         found = owners_terminal(ancestry(peer.pid))
+        if _has_ended_since(peer, start):
+            return _NOWHERE
         if not found.unknown:
             break
-    return found if peer.is_alive() else _NOWHERE
+    return found
 
 
 # -- life and death -------------------------------------------------------------------------------
@@ -291,10 +177,10 @@ def terminal_of(peer: Peer) -> Terminal:
 def evidence(process: Process) -> Evidence:
     """Whether a process is alive, as of now."""
     try:
-        boot = boot_id()
+        boot = KERNEL.boot_id()
     except OSError:
         return "unknown"
-    entry = _read_stat(process.pid) if is_process_number(process.pid) else None
+    entry = KERNEL.read_stat(process.pid) if is_process_number(process.pid) else None
     return judge(process, entry, boot)
 
 
@@ -312,7 +198,8 @@ class DeathWatch:
     """Tells of each watched process, once, that it has ended. For one event loop.
 
     A process is watched by a pidfd, whose end the loop sees at once. Where none can be had (no
-    descriptor left) or nothing can be said yet, `poll` must be called from time to time.
+    descriptor left, a platform without them) or nothing can be said yet, `poll` must be called from
+    time to time.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -368,7 +255,7 @@ class DeathWatch:
         verdict = evidence(watched.process)
         if verdict == "live":
             try:
-                watched.pidfd = os.pidfd_open(watched.process.pid)
+                watched.pidfd = KERNEL.pidfd_of(watched.process.pid)
             except OSError as error:
                 verdict = "dead" if isinstance(error, ProcessLookupError) else "unknown"
             else:  # only now is it certain that the descriptor is this process

@@ -16,8 +16,9 @@ import uvloop
 
 from mbx.core.evidence import PID_MAX, Process, ProcessEntry, Unreadable
 from mbx.daemon import processes
+from mbx.daemon.kernel import Peer, linux
 from mbx.daemon.namespaces import boot_id
-from mbx.daemon.processes import DeathWatch, Peer, evidence, peer_of, read_entry
+from mbx.daemon.processes import DeathWatch, evidence, peer_of, read_entry
 from tests.support.children import SLEEPER, ending, no_descriptors_left, process_of, sleeper
 from tests.support.shells import TIMEOUT_S, look_alike
 
@@ -76,11 +77,11 @@ class Answers(socket.socket):
 
     def __init__(self, pid: int, error: OSError) -> None:
         super().__init__(socket.AF_UNIX)
-        self._credentials = processes._UCRED.pack(pid, 1, 2)
+        self._credentials = linux._UCRED.pack(pid, 1, 2)
         self._error = error
 
     def getsockopt(self, level: int, name: int, size: int = 0, /) -> bytes:  # type: ignore[override]
-        if name == processes.SO_PEERPIDFD:
+        if name == linux.SO_PEERPIDFD:
             raise self._error
         return self._credentials
 
@@ -142,7 +143,7 @@ def test_a_command_line_is_read_to_its_limit_and_never_holds_half_characters() -
         assert isinstance(entry, ProcessEntry)
         assert entry.argv[5] == "\\xff\\xfe"
         size_bytes = len(entry.argv[6].rstrip("\\xc3").encode())
-        assert 60_000 < size_bytes < processes.CMDLINE_MAX_BYTES
+        assert 60_000 < size_bytes < linux.CMDLINE_MAX_BYTES
         "".join(entry.argv).encode()
 
 

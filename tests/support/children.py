@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from mbx.core.evidence import Process, ProcessEntry
-from mbx.daemon.namespaces import boot_id
-from mbx.daemon.processes import read_entry
+from mbx.daemon.processes import boot_id, read_entry
 from tests.support.shells import TIMEOUT_S, bare_environment
 
 SLEEPER: Final = "import sys; sys.stdout.write('up\\n'); sys.stdout.flush(); sys.stdin.read()"
