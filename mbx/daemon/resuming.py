@@ -48,8 +48,7 @@ def arrive(context: Context, tx: Tx, caller: Session, wish: Wish) -> Answer:
         if not verdict.ok or holder is None:
             waiting.join(tx, session.no, wanted.no, context.moment.now_ms)
             return Answer({}, (_waits(session),))
-        granting.lapse(tx, context.moment, row, holder, verdict.reason)
-        row = leases.find(tx, wanted.no)
+        row = identity_methods.displace(context, tx, caller, row, holder, verdict.reason)
     granted = granting.grant(context.host, context.moment, tx, wanted, row, session)
     return Answer({}, (granted,))
 

@@ -93,6 +93,30 @@ def test_who_lost_it_while_it_lived_is_told_and_never_waits_for_it(desk: OfficeD
     assert pending(desk, AGAIN) is None
 
 
+def test_who_lost_it_to_one_that_came_back_never_waits_for_it_either(desk: OfficeDesk) -> None:
+    die(desk, FIRST)
+    desk.call(OTHER, "identity.claim", name="ana")
+    desk.evidence[300], desk.silent_ms[300] = "unknown", 10**9
+    assert arrive(desk, AGAIN) == "ana"
+    assert desk.refusal(OTHER, "mail.inbox").code == "lease-lost"
+    die(desk, OTHER)
+    assert arrive(desk, harness(400, "s-2")) is None
+    assert pending(desk, harness(400, "s-2")) is None
+
+
+@pytest.mark.parametrize("by_claim", [True, False])
+def test_a_conversation_that_went_on_in_another_process_remembers_what_it_held(
+    desk: OfficeDesk, by_claim: bool
+) -> None:
+    desk.evidence[100], desk.silent_ms[100] = "unknown", 10**9
+    if by_claim:
+        desk.call(AGAIN, "identity.claim", name="ana")
+    assert arrive(desk, AGAIN) == "ana"
+    die(desk, FIRST)
+    die(desk, AGAIN)
+    assert arrive(desk, harness(400, "s-1")) == "ana"
+
+
 def test_shells_are_told_apart_by_their_process_and_never_come_back(desk: OfficeDesk) -> None:
     caller = shell(500)
     desk.call(caller, "identity.register", name="ben", role="dev")

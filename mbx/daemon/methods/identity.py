@@ -237,7 +237,7 @@ def _refuse_taken(tx: Tx, name: str, own_no: int | None) -> None:
 def _grant(context: Context, tx: Tx, caller: Session, identity: IdentityRow) -> Answer:
     row = leases.find(tx, identity.no)
     if row.lease.state is LeaseState.HELD:
-        row = _lapse_or_refuse(context, tx, identity, row)
+        row = _lapse_or_refuse(context, tx, caller, identity, row)
     session = sessions.find(tx, caller.process, caller.conversation) or granting.meet(
         tx, context.moment, caller
     )
@@ -245,7 +245,9 @@ def _grant(context: Context, tx: Tx, caller: Session, identity: IdentityRow) -> 
     return Answer(_claimed(context, tx, identity, granted.epoch), (granted,))
 
 
-def _lapse_or_refuse(context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow) -> LeaseRow:
+def _lapse_or_refuse(
+    context: Context, tx: Tx, caller: Session, identity: IdentityRow, row: LeaseRow
+) -> LeaseRow:
     verdict = claimable(row.lease, context.observe(row))
     holder = sessions.by_no(tx, row.lease.session_no) if row.lease.session_no else None
     if not verdict.ok or holder is None:
@@ -256,11 +258,23 @@ def _lapse_or_refuse(context: Context, tx: Tx, identity: IdentityRow, row: Lease
             holder=_holder(holder, row) if holder else None,
             reason=verdict.reason,
         )
-    granting.lapse(tx, context.moment, row, holder, verdict.reason)
-    seen = context.observe(row)
-    if seen is None or seen.evidence != "dead":
-        waiting.forget(tx, holder.cli, holder.session_id)  # it will be told, and never waits for it
-    return leases.find(tx, identity.no)
+    return displace(context, tx, caller, row, holder, verdict.reason)
+
+
+def displace(
+    context: Context, tx: Tx, caller: Session, row: LeaseRow, holder: SessionRow, why: str
+) -> LeaseRow:
+    """End the lease of `holder`, which is dead or was silent too long, in favour of `caller`.
+
+    One that lives will be told that it lost it and never waits for it; unless it is the caller's
+    own conversation, that went on in another process.
+    """
+    granting.lapse(tx, context.moment, row, holder, why)
+    seen, lineage = context.observe(row), caller.caller.lineage
+    is_dead = seen is not None and seen.evidence == "dead"
+    if not is_dead and (holder.cli, holder.session_id) != (lineage.cli, lineage.session_id):
+        waiting.forget(tx, holder.cli, holder.session_id)
+    return leases.find(tx, row.identity_no)
 
 
 def _refuse_second(caller: Session, wanted: str) -> None:
