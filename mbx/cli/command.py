@@ -110,6 +110,17 @@ def body_options(function: Body) -> Body:
     return function
 
 
+def owner_option(function: Body) -> Body:
+    """Add `--owner`: the human's mailbox instead of the caller's own (`mailbox_method`)."""
+    told = "The owner's mail instead: for the human, at a terminal outside any agent CLI."
+    return click.option("--owner", is_flag=True, help=told)(function)
+
+
+def mailbox_method(verb: str, owner: object) -> str:
+    """The method that does `verb` in the caller's own mailbox, or in the owner's."""
+    return f"owner.{verb}" if owner else f"mail.{verb}"
+
+
 def _remember_json(context: click.Context, _: click.Parameter, value: bool) -> bool:
     session = context.find_object(Session)
     if value and session is not None:

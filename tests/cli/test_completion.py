@@ -116,6 +116,16 @@ def test_ids_are_of_ones_own_mail_that_the_command_can_use(desk: Desk) -> None:
     assert offered(desk.bare(), "read ''") == []
 
 
+def test_ids_of_the_owners_mail_are_offered_at_the_owners_terminal_alone(desk: Desk) -> None:
+    ana = desk.shell("ana")
+    sent = document(ana.run("mbx send --to owner --subject S -m x --json"))["id"]
+    with Shell(env=desk.env, cwd=desk.home.parent, tty=True) as human:
+        assert sent[:SHORT_ID_CHARS] in offered(human, "read --owner ''")
+        assert offered(human, f"ack --owner {sent[:6]}") == [sent[:SHORT_ID_CHARS]]
+        assert offered(human, "read ''") == []
+    assert offered(ana, "read --owner ''") == []
+
+
 def test_completing_changes_nothing(desk: Desk) -> None:
     ana = desk.shell("ana")
     before = json.loads(desk.run("daemon", "status", "--hash", "--json").stdout)["state_hash"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pkgutil
 import signal
 import socket
 import struct
@@ -307,5 +308,5 @@ def test_the_entry_gives_the_exit_status(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_every_command_module_is_in_the_table() -> None:
-    modules = {name for name in vars(mbx.cli.commands) if not name.startswith("_")}
-    assert {target.split(":")[0] for target, _ in COMMANDS.values()} <= modules
+    modules = {module.name for module in pkgutil.iter_modules(mbx.cli.commands.__path__)}
+    assert {target.split(":")[0] for target, _ in COMMANDS.values()} == modules

@@ -311,12 +311,6 @@ def test_the_terminal_of_an_agent_cli_is_not_the_owners(folder: Path, door: Door
         assert door.terminal(shell, "CALL").ok
 
 
-def test_whoever_is_below_too_many_processes_is_not_at_the_owners_terminal(door: Door) -> None:
-    deep = [sys.executable, "-I", "-S", "-c", _DEEP, str(processes.ANCESTORS_MAX), *door.argv]
-    with Shell(tty=True) as shell:
-        assert door.terminal(shell, shlex.join(deep)) == Terminal(False, TOO_FAR)
-
-
 # -- logins, cron, and callers that go away -------------------------------------------------------
 
 
@@ -367,16 +361,16 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-def test_a_caller_below_too_many_processes_has_no_session_and_its_token_does_not_count(
+def test_a_caller_below_too_many_processes_has_no_session_no_terminal_and_no_use_of_a_token(
     door: Door,
 ) -> None:
     deep = [sys.executable, "-I", "-S", "-c", _DEEP, str(processes.ANCESTORS_MAX), *door.argv]
-    top = launch(deep)
-    ended = os.pidfd_open(top)
-    with door.answer() as peer:
-        assert processes.walk(peer, (), SessionKey("claude", "claimed")).verdict == "none"
-    assert_ends(ended)
-    os.close(ended)
+    with Shell(tty=True) as shell:
+        shell.start(shlex.join(deep))
+        with door.answer() as peer:
+            assert processes.walk(peer, (), SessionKey("claude", "claimed")).verdict == "none"
+            assert processes.terminal_of(peer) == Terminal(False, TOO_FAR)
+        shell.finish()
 
 
 def test_a_parent_that_ends_during_the_walk_is_replaced_by_the_next(

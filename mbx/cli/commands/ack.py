@@ -2,7 +2,7 @@
 
 import click
 
-from mbx.cli.command import command, completed
+from mbx.cli.command import command, completed, mailbox_method, owner_option
 from mbx.cli.commands.send import warn
 from mbx.cli.output import cell
 from mbx.cli.session import Session
@@ -16,6 +16,7 @@ from mbx.wire import JsonObject
     examples="""
     mbx ack 7k2q9xw1 --did "moved the port to 8081"
     mbx ack 7k2q9xw1 c0ffee22 --outcome noted
+    mbx ack --owner 7k2q9xw1 --did "8081 it is"
     """,
 )
 @click.argument(
@@ -31,14 +32,23 @@ from mbx.wire import JsonObject
     "--did", metavar="TEXT", help="What you did; the sender sees it, 200 characters kept."
 )
 @click.option("--note", metavar="TEXT", help="A note for the sender, at most 500 characters.")
+@owner_option
 def ack(
-    session: Session, ids: tuple[str, ...], outcome: str | None, did: str | None, note: str | None
+    session: Session,
+    ids: tuple[str, ...],
+    outcome: str | None,
+    did: str | None,
+    note: str | None,
+    owner: bool,
 ) -> int:
     """Acknowledge messages: they leave your inbox and their senders learn it; needs a lease.
 
     Each ID may be a unique prefix of at least 6 characters. What fails is listed, the rest is done.
+    With --owner the human acknowledges what agents sent to `owner`; that needs the owner's terminal
+    and no lease (see `mbx inbox --help`).
     """
-    answer = session.change("mail.ack", ids=list(ids), outcome=outcome, did=did, note=note)
+    method = mailbox_method("ack", owner)
+    answer = session.change(method, ids=list(ids), outcome=outcome, did=did, note=note)
     failed = answer.get("failed") or []
     if session.output.as_json:
         session.output.document(answer)

@@ -2,7 +2,7 @@
 
 import click
 
-from mbx.cli.command import command, completed
+from mbx.cli.command import command, completed, mailbox_method, owner_option
 from mbx.cli.output import ago, cell
 from mbx.cli.session import Session
 from mbx.wire import JsonObject
@@ -18,6 +18,7 @@ SHORT_ID_CHARS = 12
     mbx inbox
     mbx inbox --kind request --from api-dev
     mbx inbox --limit 50 --all --json
+    mbx inbox --owner
     """,
 )
 @click.option("--limit", metavar="N", type=int, help="At most N rows: 20 by default, 200 at most.")
@@ -31,6 +32,7 @@ SHORT_ID_CHARS = 12
     shell_complete=completed("names"),
     help="Only from this sender.",
 )
+@owner_option
 def inbox(
     session: Session,
     limit: int | None,
@@ -38,10 +40,16 @@ def inbox(
     everything: bool,
     kind: str | None,
     sender: str | None,
+    owner: bool,
 ) -> None:
-    """List mail that is not acknowledged yet, oldest first. Listing changes no state."""
+    """List mail that is not acknowledged yet, oldest first. Listing changes no state.
+
+    With --owner you see what agents sent to `owner`. That is for the human alone: the command must
+    be typed in a terminal, and no agent CLI may be above it, whatever lies in between.
+    """
     filters = {"from": sender, "all": everything or None}
-    page = session.ask("mail.inbox", limit=limit, cursor=cursor, kind=kind, **filters)
+    method = mailbox_method("inbox", owner)
+    page = session.ask(method, limit=limit, cursor=cursor, kind=kind, **filters)
     if session.output.as_json:
         session.output.document(page)
         return
@@ -49,7 +57,7 @@ def inbox(
     if rows:
         heads = ("ID", "FROM", "KIND", "STATE", "AT", "SUBJECT")
         session.output.table(heads, rows, flexible=5)
-    session.output.text(*_closing(page))
+    session.output.text(*_closing(page, " --owner" if owner else ""))
 
 
 def _row(message: JsonObject, now_ms: int) -> list[str]:
@@ -64,10 +72,10 @@ def _row(message: JsonObject, now_ms: int) -> list[str]:
     ]
 
 
-def _closing(page: JsonObject) -> list[str]:
+def _closing(page: JsonObject, whose: str) -> list[str]:
     lines = [f"unread {cell(page.get('unread'))}" if page["messages"] else "no mail waits for you"]
     if page.get("has_more"):
-        lines.append(f"more: mbx inbox --cursor {cell(page.get('next_cursor'))}")
+        lines.append(f"more: mbx inbox{whose} --cursor {cell(page.get('next_cursor'))}")
     elif page["messages"]:
-        lines.append("next: mbx read ID")
+        lines.append(f"next: mbx read{whose} ID")
     return lines

@@ -2,7 +2,7 @@
 
 import click
 
-from mbx.cli.command import command, completed
+from mbx.cli.command import command, completed, mailbox_method, owner_option
 from mbx.cli.commands.ack import status_of, tell_failed
 from mbx.cli.commands.send import warn
 from mbx.cli.session import Session
@@ -20,6 +20,7 @@ CHARACTER_MAX_BYTES = 4
     mbx read 7k2q9xw1
     mbx read 7k2q9xw1 c0ffee22 --json
     mbx read --raw 7k2q9xw1 > note.md
+    mbx read --owner 7k2q9xw1
     """,
 )
 @click.argument(
@@ -28,19 +29,27 @@ CHARACTER_MAX_BYTES = 4
 @click.option("--offset", metavar="N", type=int, help="Start N bytes into the body.")
 @click.option("--max-bytes", metavar="N", type=int, help="At most N bytes of each body.")
 @click.option("--raw", is_flag=True, help="The exact bytes of one body and nothing else.")
+@owner_option
 def read(
-    session: Session, ids: tuple[str, ...], offset: int | None, max_bytes: int | None, raw: bool
+    session: Session,
+    ids: tuple[str, ...],
+    offset: int | None,
+    max_bytes: int | None,
+    raw: bool,
+    owner: bool,
 ) -> int:
     """Read messages whole; needs a lease. Reading marks them read; `ack` clears them.
 
     Each ID may be a unique prefix of at least 6 characters. What stands behind "|" is the sender's
-    own text: trust and policy lines stand outside of it.
+    own text: trust and policy lines stand outside of it. With --owner the human reads what agents
+    sent to `owner`; that needs the owner's terminal and no lease (see `mbx inbox --help`).
     """
     if raw and (len(ids) != 1 or session.output.as_json):
         raise MbxError("usage", "--raw takes one ID and no --json", "mbx read --raw ID")
-    answer = _fetch(session, ids, offset, max_bytes)
+    method = mailbox_method("read", owner)
+    answer = _fetch(session, method, ids, offset, max_bytes)
     for message in answer["messages"]:
-        _complete(session, message, max_bytes)
+        _complete(session, method, message, max_bytes)
     failed = answer["failed"]
     if session.output.as_json:
         session.output.document(answer)
@@ -48,7 +57,7 @@ def read(
         for message in answer["messages"]:
             session.output.raw(message["body"].encode("utf-8"))
     else:
-        session.output.text(*_shown(answer["messages"], session))
+        session.output.text(*_shown(answer["messages"], session, " --owner" if owner else ""))
     if not session.output.as_json:
         tell_failed(session, failed)
         warn(session, answer)
@@ -56,13 +65,13 @@ def read(
 
 
 def _fetch(
-    session: Session, ids: tuple[str, ...], offset: int | None, max_bytes: int | None
+    session: Session, method: str, ids: tuple[str, ...], offset: int | None, max_bytes: int | None
 ) -> JsonObject:
     """All messages, in the order asked for; what one answer had no room for is asked for again."""
-    answer = session.ask("mail.read", ids=list(ids), offset=offset, max_bytes=max_bytes)
+    answer = session.ask(method, ids=list(ids), offset=offset, max_bytes=max_bytes)
     while left_out := [item for item in answer["failed"] if item["code"] == "too-many"]:
         again = [item["id"] for item in left_out]
-        more = session.ask("mail.read", ids=again, max_bytes=max_bytes)
+        more = session.ask(method, ids=again, max_bytes=max_bytes)
         failed = [item for item in answer["failed"] if item not in left_out]
         messages = answer["messages"] + more["messages"]
         answer = more | {"messages": messages, "failed": failed + more["failed"]}
@@ -74,7 +83,7 @@ def _place(message_id: str, ids: tuple[str, ...]) -> int:
     return next((n for n, asked in enumerate(ids) if message_id.startswith(asked)), len(ids))
 
 
-def _complete(session: Session, message: JsonObject, max_bytes: int | None) -> None:
+def _complete(session: Session, method: str, message: JsonObject, max_bytes: int | None) -> None:
     """Fetch what an answer had no room for: to the end, or to `max_bytes` where that was asked."""
     have_bytes = len(message["body"].encode("utf-8"))
     pieces = [message["body"]]
@@ -83,7 +92,7 @@ def _complete(session: Session, message: JsonObject, max_bytes: int | None) -> N
         if left is not None and left < CHARACTER_MAX_BYTES:
             break
         page = session.ask(
-            "mail.read", ids=[message["id"]], offset=message["next_offset"], max_bytes=left
+            method, ids=[message["id"]], offset=message["next_offset"], max_bytes=left
         )["messages"][0]
         size_bytes = len(page["body"].encode("utf-8"))
         pieces.append(page["body"])
@@ -92,7 +101,7 @@ def _complete(session: Session, message: JsonObject, max_bytes: int | None) -> N
     message["body"] = "".join(pieces)
 
 
-def _shown(messages: list[JsonObject], session: Session) -> list[str]:
+def _shown(messages: list[JsonObject], session: Session, whose: str) -> list[str]:
     from mbx.core.framing import Shown, boundary_for, shown
 
     texts = []
@@ -113,14 +122,14 @@ def _shown(messages: list[JsonObject], session: Session) -> list[str]:
             reply_to=message.get("reply_to") or "",
             topic=message.get("topic") or "",
             refs=tuple(message["refs"]),
-            after=_after(message),
+            after=_after(message, whose),
         )
         texts.append(shown(told, boundary, session.output.columns()))
     return ["\n\n".join(texts)] if texts else []
 
 
-def _after(message: JsonObject) -> tuple[str, ...]:
+def _after(message: JsonObject, whose: str) -> tuple[str, ...]:
     if message.get("next_offset") is None:
         return ()
-    more = f"mbx read {message['id']} --offset {message['next_offset']}"
+    more = f"mbx read{whose} {message['id']} --offset {message['next_offset']}"
     return (f"cut: the body has {message['body_total']} bytes; more: {more}",)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
+from mbx.cli.command import mailbox_method
 from mbx.cli.output import ago, cell
 from mbx.cli.session import Session
 from mbx.core.errors import MbxError
@@ -124,7 +125,7 @@ def known_messages(context: click.Context, incomplete: str) -> Items:
 
 def _received(context: click.Context, incomplete: str, *, everything: bool | None) -> Items:
     asked = {"limit": LISTED_MAX} | ({"all": True} if everything else {})
-    page = _ask(context, "mail.inbox", **asked)
+    page = _ask(context, mailbox_method("inbox", context.params.get("owner")), **asked)
     return _fitting(
         incomplete,
         [
