@@ -67,6 +67,14 @@ class Paths:
         """The host's private key."""
         return os.path.join(self.home(), "host.key")
 
+    def owner_key_path(self) -> str:
+        """The owner's private key under its passphrase; the daemon never opens it."""
+        return os.path.join(self.home(), "owner.key")
+
+    def floor_path(self) -> str:
+        """How far the owner's chain ever went; in a folder of its own, apart from the store."""
+        return os.path.join(self.home(), "floor", "floor.json")
+
     def lock_path(self) -> str:
         """The file whose `flock` makes one daemon per store."""
         return os.path.join(self.home(), "daemon.lock")

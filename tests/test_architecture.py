@@ -38,6 +38,7 @@ LAYERS: dict[str, set[str]] = {
     "mbx.launch": {"mbx", "mbx.core", "mbx.paths", "mbx.wire", "mbx.client"},
     "mbx.run": {"mbx", "mbx.core", "mbx.paths", "mbx.wire", "mbx.client", "mbx.launch"},
     "mbx.doctor": {"mbx", "mbx.core", "mbx.paths", "mbx.wire", "mbx.client", "mbx.doctor"},
+    "mbx.owner": {"mbx.core", "mbx.paths", "mbx.owner"},
     "mbx.cli": {
         "mbx",
         "mbx.core",
@@ -47,6 +48,7 @@ LAYERS: dict[str, set[str]] = {
         "mbx.client",
         "mbx.run",
         "mbx.cli",
+        "mbx.cli.authority",
     },
     "mbx.cli.commands.doctor": {
         "mbx.core",
@@ -55,6 +57,15 @@ LAYERS: dict[str, set[str]] = {
         "mbx.cli",
         "mbx.doctor",
     },
+    "mbx.cli.authority": {"mbx.core", "mbx.paths", "mbx.wire", "mbx.cli", "mbx.owner"},
+    "mbx.cli.commands.owner": {
+        "mbx.core",
+        "mbx.paths",
+        "mbx.wire",
+        "mbx.cli",
+        "mbx.cli.authority",
+        "mbx.owner",
+    },
 }
 
 # Package from outside (or a standard module with one home) -> the only places that may import it.
@@ -62,7 +73,7 @@ HOMES: dict[str, set[str]] = {
     "aiosqlite": {"mbx.store.database", "mbx.store.migrate"},
     "sqlite3": {"mbx.store.database", "mbx.store.migrate"},
     "click": {"mbx.cli"},
-    "cryptography": {"mbx.core.keys", "mbx.daemon.keystore"},
+    "cryptography": {"mbx.core.keys", "mbx.daemon.keystore", "mbx.owner.keyfile"},
     "orjson": {"mbx.daemon.codec"},
     "psutil": {"mbx.daemon.kernel.portable"},
     "uvloop": {"mbx.daemon.__main__"},
@@ -87,6 +98,9 @@ LIGHT = {
     "mbx.doctor",
     "mbx.cli",
     "mbx.cli.commands.doctor",
+    "mbx.owner",
+    "mbx.cli.authority",
+    "mbx.cli.commands.owner",
 }
 
 # Time and chance are arguments: one module reads them, and keys are made in another.
@@ -252,6 +266,10 @@ RULES = [
             ("mbx.core.lease", "from . import keys"),
             ("mbx.cli.output", "from mbx.doctor import verdict"),
             ("mbx.doctor.looking", "from mbx.store import health"),
+            ("mbx.owner.signing", "from mbx.client import Client"),
+            ("mbx.owner.keyfile", "from mbx.daemon import keystore"),
+            ("mbx.daemon.authority", "from mbx.owner import keyfile"),
+            ("mbx.cli.output", "from mbx.owner.terminal import Terminal"),
             ("mbx.surprise", "import os"),
         ],
         good=[
@@ -259,6 +277,7 @@ RULES = [
             ("mbx.daemon.app", "from mbx import __version__, paths"),
             ("mbx.cli.main", "from mbx.client import Client\nfrom mbx.run import run"),
             ("mbx.cli.commands.doctor", "from mbx.doctor import examination"),
+            ("mbx.cli.authority", "def f():\n    from mbx.owner import signing"),
         ],
     ),
     Rule(

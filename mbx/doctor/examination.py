@@ -158,7 +158,8 @@ def _files(situation: Situation) -> list[Check]:
 
 def _private_paths(paths: Paths) -> Sequence[str]:
     kept = [path for path in looking.names_in(paths.sessions_dir()) if path.endswith(".json")]
-    return [paths.lock_path(), paths.start_lock_path(), *kept[:_CREDENTIALS_MAX]]
+    own = [paths.owner_key_path(), paths.lock_path(), paths.start_lock_path()]
+    return own + kept[:_CREDENTIALS_MAX]
 
 
 def _log_paths(paths: Paths) -> Sequence[str]:

@@ -218,6 +218,11 @@ class Shell(Console):
         self.has_screen = tty  # a terminal of its own, not a pipe
         super().__init__(pid)
 
+    @property
+    def keyboard(self) -> int:
+        """The outer end of its terminal: what is written there is typed, what is read was shown."""
+        return self._keyboard
+
     def type_line(self, line: str) -> None:
         self._drain()
         os.write(self._keyboard, line.encode() + b"\n")
