@@ -50,7 +50,7 @@ sys.exit(main(["--foreground"]))
 _SPEAKER: Final = """
 import socket, sys
 wire = socket.socket(socket.AF_UNIX)
-wire.connect(sys.argv[1])
+wire.connect(sys.argv[-1])
 answers = wire.makefile("rb")
 for line in sys.stdin.buffer:
     wire.sendall(line)
@@ -165,11 +165,17 @@ class RecordedDaemon:
 
 
 class Speaker:
-    """A session that speaks raw lines."""
+    """A session that speaks raw lines; `argv` is what it looks like."""
 
-    def __init__(self, socket_path: Path, program: str = _SPEAKER) -> None:
+    def __init__(
+        self,
+        socket_path: Path,
+        program: str = _SPEAKER,
+        argv: tuple[str, str] = (sys.executable, ""),
+    ) -> None:
+        looks, first_word = argv
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", program, str(socket_path)],
+            [looks, "-I", "-S", "-c", program, first_word, str(socket_path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -185,10 +191,10 @@ class Speaker:
         self._process.stdin.flush()
         return Exchange(request, json.loads(self._process.stdout.readline()))
 
-    def hello(self) -> Exchange:
-        """The first line of a connection; the process is the session."""
-        params = {"protocol": PROTOCOL, "client": __version__, "holder": "self"}
-        return self.ask("hello", params)
+    def hello(self, **said: Any) -> Exchange:
+        """The first line of a connection; unless it says more, the process is the session."""
+        told = said or {"holder": "self"}
+        return self.ask("hello", {"protocol": PROTOCOL, "client": __version__, **told})
 
     def close(self) -> None:
         """End the session."""
@@ -231,7 +237,7 @@ class _Conversation:
         """Ask; the result or the error. What is kept is shown below its method."""
         self._now_ms += _STEP_MS
         self._clock.write_text(str(self._now_ms))
-        made = speaker.hello() if method == "hello" else speaker.ask(method, params)
+        made = speaker.hello(**params) if method == "hello" else speaker.ask(method, params)
         if keep:
             shown = Exchange(self._settled(made.request), self._settled(made.answer))
             self.kept.setdefault(method, []).append(shown)
@@ -281,10 +287,15 @@ def record() -> Recording:
         stack.callback(daemon.close)
         socket_path = home / "run" / "mbx.sock"
         speakers = [*(Speaker(socket_path) for _ in range(3)), Speaker(socket_path, _HUMAN)]
-        for speaker in speakers:
+        codex = folder / "codex"
+        codex.symlink_to(sys.executable)
+        hook = Speaker(socket_path, argv=(str(codex), "app-server"))
+        for speaker in (*speakers, hook):
             stack.callback(speaker.close)
         conversation = _Conversation(home, clock)
         _converse(conversation, *speakers)
+        _bind(conversation, hook, speakers[0])
+        conversation.speak(speakers[0], "daemon.stop")
         recording.exchanges = conversation.kept
         daemon.close()
         _command(home, "daemon", "start")
@@ -292,6 +303,13 @@ def record() -> Recording:
         _command(home, "daemon", "stop")
         recording.start_errors = _start_errors(folder, home)
     return recording
+
+
+def _bind(talk: _Conversation, hook: Speaker, stranger: Speaker) -> None:
+    """A hook of one of many conversations gets a ticket, which is good in its process alone."""
+    talk.speak(hook, "hello", keep=False, session={"cli": "codex", "id": "thread-7"})
+    told = talk.speak(hook, "session.ticket")
+    talk.speak(stranger, "session.whoami", bind=told["ticket"])
 
 
 def _converse(
@@ -334,7 +352,6 @@ def _converse(
     talk.speak(cai, "diagnostics.show", mailbox="ana")
     talk.speak(cai, "daemon.mend")
     _ask_the_owner(talk, ana, human)
-    talk.speak(cai, "daemon.stop")
 
 
 def _ask_the_owner(talk: _Conversation, ana: Speaker, human: Speaker) -> None:

@@ -93,7 +93,8 @@ class Lineage:
     ``session``: `cli`, `session_id` and the holder `process` are set, `via` says what decided;
     ``shell`` is good for register and claim only. A `shared` process hosts many conversations and
     `session_id` tells them apart; in any other the process decides and the id is a label.
-    ``none``: there is no session. ``unknown``: cannot say. `reason` is a constant sentence.
+    ``none``: there is no session; `undecided` is then the shared process of whose conversations the
+    call named none. ``unknown``: cannot say. `reason` is a constant sentence.
     """
 
     verdict: Verdict
@@ -103,6 +104,7 @@ class Lineage:
     via: Via = ""
     shared: bool = False
     reason: str = ""
+    undecided: Process | None = None
 
     @property
     def conversation(self) -> str:
@@ -177,6 +179,7 @@ _HOLDER: Final = "the process of a known session is the caller or above it"
 _HARNESS: Final = "an agent CLI is the caller or the nearest one above it"
 _CONVERSATION: Final = "the call names one of the conversations of a shared agent CLI process"
 _NEEDS_ID: Final = "this agent CLI process hosts many conversations and the call names none of them"
+_TICKET: Final = "a bind ticket named one of the conversations of a shared agent CLI process"
 _RUN_ABOVE: Final = "the caller belongs to the mbx run above it"
 _RUN_ITSELF: Final = "the caller is mbx run"
 _SHELL_ABOVE: Final = (
@@ -444,7 +447,12 @@ def _conversation(cli: str, process: Process, claim: Claim, via: Via) -> Lineage
     """In a shared process the claimed id is the session; without one there is none."""
     if isinstance(claim, SessionKey) and claim.cli == cli:
         return Lineage("session", cli, claim.id, process, via, shared=True, reason=_CONVERSATION)
-    return Lineage("none", cli, reason=_NEEDS_ID)
+    return Lineage("none", cli, reason=_NEEDS_ID, undecided=process)
+
+
+def chosen(process: Process, key: SessionKey) -> Lineage:
+    """The conversation `key` of the shared `process`, where a ticket and not the call names it."""
+    return Lineage("session", key.cli, key.id, process, "harness", shared=True, reason=_TICKET)
 
 
 def _of_run(entry: ProcessEntry, boot_id: str) -> Lineage:

@@ -54,6 +54,10 @@ SHARED_TIMEOUT_MS: Final = 10 * 60 * 1000
 """Silence of a conversation in a process that hosts many: such a process lives on without it."""
 LEASE_RENEW_MS: Final = LEASE_TIMEOUT_MS // 2
 """The signed lease record is signed again at most this often."""
+TICKET_TTL_MS: Final = 10 * 60 * 1000
+"""How long a bind ticket of a conversation may be handed in."""
+TICKETS_OF_CONVERSATION_MAX: Final = 8
+TICKETS_MAX: Final = 10_000
 
 # Daemon.
 GROUP_MAX_UNITS: Final = 64

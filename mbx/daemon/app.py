@@ -27,6 +27,7 @@ from mbx.daemon.effects import (
     Revive,
     Seen,
     Stop,
+    Ticketed,
     Waiting,
 )
 from mbx.daemon.faces.door import Door
@@ -35,6 +36,7 @@ from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
 from mbx.daemon.journal import Journal, whence
 from mbx.daemon.processes import DeathWatch, boot_id
+from mbx.daemon.tickets import Tickets
 from mbx.daemon.watching import Watchers
 from mbx.daemon.workers.committer import Committer
 from mbx.daemon.workers.indexer import Indexer
@@ -111,6 +113,7 @@ class Daemon:
             self._credentials,
             self._bury_left,
         )
+        self._tickets = Tickets(world)
         self._watchers = Watchers(self._dispatcher.glance, self._submit)
         self._face = LocalFace(
             Office(
@@ -122,6 +125,7 @@ class Daemon:
                 accept=self._accept,
                 arrival=self._dispatcher.arrival,
                 submit=self._submit,
+                redeem=self._tickets.redeem,
                 watchers=self._watchers,
                 log=journal.write,
             )
@@ -233,6 +237,8 @@ class Daemon:
                 self._holders.waits(effect)
             case Mend():
                 self._timers.hurry()
+            case Ticketed():
+                self._tickets.issued(effect)
             case Stop():
                 self._stop.set()
 

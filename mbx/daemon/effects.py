@@ -6,7 +6,7 @@ A unit returns them; only a commit lets them out.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mbx.core.evidence import Process
+from mbx.core.evidence import Process, SessionKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,15 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Ticketed:
+    """A conversation of a shared process was given a bind ticket, of which the digest is kept."""
+
+    process: Process
+    key: SessionKey
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The daemon was asked to stop."""
 
@@ -88,5 +97,5 @@ class Renamed:
     name: str
 
 
-Effect = Mend | Renamed | Waiting | Granted | Ended | Revive | Arrived | Seen | Stop
+Effect = Mend | Renamed | Waiting | Granted | Ended | Revive | Arrived | Seen | Stop | Ticketed
 """Every effect there is."""

@@ -1,6 +1,7 @@
 """Rules of `mbx.core.evidence`: what a process is, whose session a caller is in, who is alive."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from mbx.core.evidence import (
     ProcessEntry,
     SessionKey,
     Unreadable,
+    chosen,
     find_session,
     harness_of,
     is_boundary,
@@ -462,8 +464,13 @@ def test_a_shared_process_needs_the_id_of_the_conversation(
     claim: Claim, sessions: tuple[KnownSession, ...]
 ) -> None:
     found = walked(CALLER, "opencode serve", sessions=sessions, claim=claim)
-    assert (found.verdict, found.cli) == ("none", "opencode")
+    assert (found.verdict, found.cli, found.process) == ("none", "opencode", None)
     assert "many conversations" in found.reason
+    process = found.undecided
+    assert process is not None
+    ticketed = chosen(process, SERVED)
+    told = walked(CALLER, "opencode serve", sessions=sessions, claim=SERVED)
+    assert replace(told, via="harness", reason="") == replace(ticketed, reason="")
 
 
 def test_only_a_shared_process_has_conversations() -> None:

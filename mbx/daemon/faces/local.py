@@ -33,6 +33,7 @@ from mbx.daemon.dispatch import PROTOCOL, Work
 from mbx.daemon.gate import NO_GRANT, Access, Caller
 from mbx.daemon.journal import whence
 from mbx.daemon.methods import METHODS
+from mbx.daemon.params import Params
 from mbx.daemon.resuming import Wish
 from mbx.daemon.watching import Watchers
 from mbx.store.database import Committed, Outcome
@@ -42,6 +43,8 @@ HELLO_DEADLINE_S: Final = 10.0
 
 WATCH: Final = "mail.watch"
 """The method after which a connection is pushed to."""
+WHOAMI: Final = "session.whoami"
+"""The method in which a bind ticket is handed in."""
 
 _PARSE_ERROR: Final = -32700
 _INVALID_REQUEST: Final = -32600
@@ -69,6 +72,7 @@ class Office:
         accept: Callable[[Caller, object, object], Work],
         arrival: Callable[[Caller, Wish], Work],
         submit: Callable[[Work, Callable[[Outcome[Answer]], None]], None],
+        redeem: Callable[[str, Lineage], Lineage],
         watchers: Watchers,
         log: Callable[..., None],
     ) -> None:
@@ -80,6 +84,7 @@ class Office:
         self.accept = accept
         self.arrival = arrival
         self.submit = submit
+        self.redeem = redeem
         self.watchers = watchers
         self.log = log
 
@@ -142,7 +147,9 @@ class LocalConnection(asyncio.Protocol):
         self._claimed: SessionKey | None = None
         self._token_hash: bytes | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._wish = Wish()
         self._arriving = False
+        self._after_arrival: Callable[[], None] | None = None
         self._changing = 0
 
     # -- transport ------------------------------------------------------------------------------
@@ -301,6 +308,22 @@ class LocalConnection(asyncio.Protocol):
             self._face.waited(-size_bytes)
             return
         self._check_greeted(method)
+        self._bind(_ticket(method, params))
+        if self._arriving:  # a ticket made it a conversation, which first gets what it had
+            self._after_arrival = lambda: self._take_up_late(request_id, method, params, size_bytes)
+            return
+        self._take_up(request_id, method, params, size_bytes)
+
+    def _take_up_late(
+        self, request_id: object, method: str, params: object, size_bytes: int
+    ) -> None:
+        try:
+            self._take_up(request_id, method, params, size_bytes)
+        except MbxError as error:
+            self._answer_error(request_id, _REFUSED, error)
+            self._face.waited(-size_bytes)
+
+    def _take_up(self, request_id: object, method: str, params: object, size_bytes: int) -> None:
         caller = self._caller()
         served = METHODS.get(method)
         if served is not None and served.access is Access.OWNER_TERMINAL:
@@ -308,7 +331,7 @@ class LocalConnection(asyncio.Protocol):
         work = self._office.accept(caller, method, params)
         if self._buffer:  # others wait behind it: the loop must not be kept
             work = work._replace(brief=False)
-        weight, changes = _WEIGHTS.get(method, 1), METHODS[method].access is Access.SESSION
+        weight, changes = _WEIGHTS.get(method, 1), _changes(method)
         self._in_flight += weight
         self._face.in_flight += weight
         self._changing += changes
@@ -372,7 +395,8 @@ class LocalConnection(asyncio.Protocol):
             sock: socket.socket = self._transport.get_extra_info("socket")
             with processes.peer_of(sock) as peer:
                 self._lineage = processes.walk(peer, self._office.known(), claim)
-        self._arrive(_wish(said))
+        self._wish = _wish(said)
+        self._arrive()
         return {
             "protocol": PROTOCOL,
             "version": __version__,
@@ -380,9 +404,19 @@ class LocalConnection(asyncio.Protocol):
             "home": self._office.home,
         }
 
-    def _arrive(self, wish: Wish) -> None:
+    def _bind(self, ticket: str | None) -> None:
+        """Make this connection the conversation that a ticket names. Raises as `redeem`."""
+        if ticket is None:
+            return
+        lineage = self._office.redeem(ticket, self._lineage)
+        if lineage is not self._lineage:
+            self._lineage = lineage
+            self._claimed = SessionKey(lineage.cli, lineage.session_id)
+            self._arrive()
+
+    def _arrive(self) -> None:
         """Let a session of an agent CLI that holds nothing have its own again, before its calls."""
-        caller = self._caller()
+        caller, wish = self._caller(), self._wish
         if self._lineage.via != "harness" or caller.granted_epoch not in (None, 0):
             return
         if wish.agent is None and self._claimed is None:
@@ -394,7 +428,12 @@ class LocalConnection(asyncio.Protocol):
         self._arriving = False
         if not isinstance(outcome, Committed) and not isinstance(outcome.error, MbxError):
             self._office.log("a session could not arrive", whence=whence(outcome.error))
+        waiting, self._after_arrival = self._after_arrival, None
+        if waiting is not None:
+            waiting()
         self.resume()
+        if self._ended and not self._in_flight:
+            self.close()
 
     def _check_greeted(self, method: str) -> None:
         if not self._greeted:
@@ -446,6 +485,22 @@ def _request_id(message: dict[str, Any]) -> object:
     if isinstance(request_id, int) and not isinstance(request_id, bool):
         return request_id
     raise MbxError("usage", "a request needs an id: a whole number or a short string")
+
+
+def _changes(method: str) -> bool:
+    """Whether a request may change what its session holds."""
+    return METHODS[method].access is Access.SESSION and METHODS[method].writes
+
+
+def _ticket(method: str, params: object) -> str | None:
+    """The bind ticket of a call that is in order. Raises MbxError usage."""
+    if method != WHOAMI or not isinstance(params, dict) or "bind" not in params:
+        return None
+    given = Params(params)
+    ticket = METHODS[WHOAMI].read(given)
+    given.finish()
+    assert ticket is None or isinstance(ticket, str)
+    return ticket
 
 
 def _session_key(said: object) -> SessionKey | None:

@@ -1,12 +1,21 @@
-"""`session.whoami`: what the caller is, holds, and should do next."""
+"""`session.whoami`: what the caller is, holds, and should do next; `session.ticket`: who it is.
+
+A bind ticket that whoami is given was redeemed by the face before: whose connection a call came on
+is no matter of the store.
+"""
 
 from typing import Final
 
 from mbx import __version__
+from mbx.core.errors import MbxError
+from mbx.core.evidence import SessionKey
+from mbx.core.limits import TICKET_TTL_MS
 from mbx.daemon.context import Answer, Context, Result
-from mbx.daemon.gate import Open
-from mbx.daemon.methods.table import open_method
+from mbx.daemon.effects import Ticketed
+from mbx.daemon.gate import Access, Open, Session
+from mbx.daemon.methods.table import Method, open_method
 from mbx.daemon.params import Params
+from mbx.daemon.tickets import digest_of
 from mbx.daemon.times import rfc3339
 from mbx.store import identities, sessions, waiting
 from mbx.store.bindings import Binding
@@ -16,11 +25,11 @@ _CLAIM: Final = "mbx identity claim NAME, or mbx identity register NAME --role R
 _RUN: Final = "mbx run --as NAME -- COMMAND"
 
 
-def _read_nothing(params: Params) -> None:
-    return None
+def _read_bind(params: Params) -> str | None:
+    return params.optional_string("bind")
 
 
-def _whoami(context: Context, tx: Tx, caller: Open, request: None) -> Answer:
+def _whoami(context: Context, tx: Tx, caller: Open, bind: str | None) -> Answer:
     lineage = caller.caller.lineage
     session = (
         {"cli": lineage.cli, "id": lineage.session_id} if lineage.verdict == "session" else None
@@ -40,6 +49,26 @@ def _whoami(context: Context, tx: Tx, caller: Open, request: None) -> Answer:
         "version": __version__,
     }
     return Answer(result)
+
+
+def _read_nothing(params: Params) -> None:
+    return None
+
+
+def _ticket(context: Context, tx: Tx, caller: Session, request: None) -> Answer:
+    lineage = caller.caller.lineage
+    if not lineage.shared:
+        raise MbxError(
+            "usage",
+            "the process of this session has no other conversation, so that nothing needs a ticket",
+            "mbx whoami",
+        )
+    text = context.moment.nonce("ticket")
+    key = SessionKey(lineage.cli, lineage.session_id)
+    return Answer(
+        {"ticket": text, "expires_in_s": TICKET_TTL_MS // 1000},
+        (Ticketed(caller.process, key, digest_of(text)),),
+    )
 
 
 def _held(context: Context, tx: Tx, binding: Binding) -> Result:
@@ -81,8 +110,18 @@ METHODS: Final = (
     open_method(
         "session.whoami",
         "The caller's session, the identity it holds, its unread mail, and the next step.",
-        _read_nothing,
+        _read_bind,
         _whoami,
+        brief=True,
+    ),
+    Method(
+        "session.ticket",
+        Access.SESSION,
+        False,
+        "A ticket by which another connection of the same shared process becomes this conversation:"
+        " once, within ten minutes, as `bind` of session.whoami.",
+        _read_nothing,
+        _ticket,
         brief=True,
     ),
 )
