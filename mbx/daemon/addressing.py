@@ -18,7 +18,8 @@ def resolve(
     """The mailboxes that `addresses` reach, in the order of their first mention.
 
     A role and ``*`` do not reach the sender itself; a copy that came only by ``*`` is quiet. Raises
-    MbxError unknown-recipient (with suggestions) or too-many, before anything is stored.
+    MbxError unknown-recipient (with suggestions), closed (a retired one was named) or too-many,
+    before anything is stored.
     """
     found: dict[int, Recipient] = {}
     unknown: list[Address] = []
@@ -32,6 +33,7 @@ def resolve(
                 found[recipient.identity.no] = recipient
     if unknown:
         raise _unknown(context, tx, unknown)
+    _refuse_retired(found.values())
     if len(found) > RECIPIENTS_MAX:
         raise MbxError(
             "too-many",
@@ -54,7 +56,19 @@ def _reached(context: Context, tx: Tx, sender_no: int, address: Address) -> Iter
     if address.kind == "lead":
         return []
     named = leases.of_name(tx, "owner" if address.kind == "owner" else address.name)
-    return [] if named is None or named[0].retired_ms is not None else [Recipient(*named)]
+    return [] if named is None else [Recipient(*named)]
+
+
+def _refuse_retired(recipients: Iterable[Recipient]) -> None:
+    """A role and ``*`` never reach a retired identity, so it was named."""
+    retired = [to.identity.name for to in recipients if to.identity.retired_ms is not None]
+    if retired:
+        raise MbxError(
+            "closed",
+            f"nobody reads the mail of {', '.join(retired)} any more: retired (nothing was sent)",
+            "mbx agents",
+            retired=retired,
+        )
 
 
 def _unknown(context: Context, tx: Tx, unknown: Sequence[Address]) -> MbxError:

@@ -63,6 +63,8 @@ def serve(tx: Tx, host: Host, moment: Moment, identity_no: int) -> Granted | Non
     if session is None:
         return None
     identity = identities.by_no(tx, identity_no)
+    if identity.retired_ms is not None:
+        return None
     return granting.grant(host, moment, tx, identity, row, session)
 
 

@@ -93,6 +93,16 @@ def rename(tx: Tx, no: int, name: str) -> None:
     tx.run("UPDATE identities SET name = ?, skeleton = ? WHERE no = ?", (name, skeleton(name), no))
 
 
+def retire(tx: Tx, no: int, now_ms: int) -> None:
+    """End an identity for good: nobody waits for it or resumes it; its name stays taken.
+
+    Its mail stays. A lease that is held ends by its own way, before or after.
+    """
+    tx.run("UPDATE identities SET retired_ms = ? WHERE no = ? AND retired_ms IS NULL", (now_ms, no))
+    tx.run("DELETE FROM pending WHERE identity_no = ?", (no,))
+    tx.run("DELETE FROM remembered WHERE identity_no = ?", (no,))
+
+
 def names(tx: Tx) -> list[str]:
     """All names, for suggestions."""
     rows = tx.all(

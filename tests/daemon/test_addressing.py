@@ -121,4 +121,4 @@ def test_retired_mailboxes_are_not_reached(desk: OfficeDesk) -> None:
     desk.connection.execute("UPDATE identities SET retired_ms = 5 WHERE name IN ('ben', 'cai')")
     assert reached(desk, "*") == ["dee"]
     assert desk.refusal(shell(100), "mail.send", to=["role:dev"], **LETTER).code
-    assert desk.refusal(shell(100), "mail.send", to=["ben"], **LETTER).code == "unknown-recipient"
+    assert desk.refusal(shell(100), "mail.send", to=["ben"], **LETTER).code == "closed"

@@ -23,6 +23,8 @@ from mbx.store.leases import LeaseRow
 from mbx.store.sessions import SessionRow
 
 _LIST: Final = "mbx identity list"
+_ANOTHER: Final = "choose another name"
+_CLAIM: Final = "mbx identity claim"
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ def _register(context: Context, tx: Tx, caller: Session, request: RegisterReques
         raise MbxError(
             "name-taken",
             f"{request.name} exists already",
-            f"mbx identity claim {request.name}",
+            _ANOTHER if existing.retired_ms is not None else f"{_CLAIM} {request.name}",
         )
     _refuse_second(caller, request.name)
     return _grant(context, tx, caller, _create(context, tx, request))
@@ -229,7 +231,7 @@ def _refuse_taken(tx: Tx, name: str, own_no: int | None) -> None:
         raise MbxError(
             "name-taken",
             f"{name} exists already" if same else f"{name} looks like {twin.name}, which exists",
-            f"choose another name, or mbx identity claim {twin.name}",
+            _ANOTHER if twin.retired_ms is not None else f"{_ANOTHER}, or {_CLAIM} {twin.name}",
             similar=twin.name,
         )
 
