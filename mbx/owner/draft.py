@@ -25,6 +25,7 @@ ROTATE: Final = "rotate"
 CONFIRM_ID_CHARS: Final = 6
 """How much of a record's id is typed where no name is."""
 
+# Facts that the daemon adds: more would hide the record.
 LINES_MAX: Final = 100
 LINE_MAX_CHARS: Final = 2_000
 

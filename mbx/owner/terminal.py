@@ -26,6 +26,7 @@ PATH: Final = "/dev/tty"
 ANSWER_MAX_BYTES: Final = 4_095
 """A terminal hands over no longer line (MAX_CANON of Linux, with its end)."""
 
+# A terminal that does not tell its width, and the least that a row needs.
 COLUMNS_DEFAULT: Final = 80
 COLUMNS_MIN: Final = 20
 
