@@ -186,9 +186,7 @@ class Terminal:
                 try:
                     view = view[os.write(self._descriptor, view) :]
                 except BlockingIOError:
-                    events = select.poll()
-                    events.register(self._descriptor, select.POLLOUT)
-                    events.poll()
+                    select.select([], [self._descriptor], [])
         except OSError:
             raise no_terminal() from None
 
@@ -225,10 +223,8 @@ class _Signals:
 
     def wait(self, descriptor: int) -> bool:
         """Wait for input or a signal; whether a signal was noted."""
-        events = select.poll()
-        events.register(descriptor, select.POLLIN)
-        events.register(self._wake, select.POLLIN)
-        events.poll()
+        # Not poll: on macOS it does not know /dev/tty.
+        select.select([descriptor, self._wake], [], [])
         with suppress(BlockingIOError):
             while os.read(self._wake, 64):
                 pass
