@@ -58,6 +58,7 @@ _SAMPLES: Final[Mapping[str, object]] = {
     "body": "",
     "did": "moved",
     "mailbox": "ana",
+    "record": {"kind": "policy", "payload": "", "signatures": {"": ""}},
 }
 """Values that readers accept; parameters that are not here are left out."""
 
@@ -96,6 +97,11 @@ class AskedParams(Params):
         self.asked[name] += ", required" if required else ""
         return super().strings(name, most, required=required)
 
+    def mapping(self, name: str, fields: Sequence[str]) -> Mapping[str, object]:
+        """An object with named fields."""
+        self.asked[name] = f"object with {', '.join(fields)}, required"
+        return super().mapping(name, fields)
+
     def choice(self, name: str, choices: Collection[str]) -> str | None:
         """One word of a few."""
         words = " ".join(f"`{word}`" for word in sorted(choices))
@@ -108,7 +114,7 @@ def parameters_of(method: Method[Any, Any]) -> dict[str, str]:
     """Parameter -> what it may be, as the method's own reader asks for it."""
     asked = AskedParams()
     method.read(asked)
-    if method.writes:
+    if method.keyed:
         asked.asked["key"] = (
             f"idempotency key, 1 to {limits.IDEMPOTENCY_KEY_MAX_CHARS} printable ASCII characters"
         )
@@ -200,8 +206,8 @@ _MEANINGS: Final = {
     "idempotency-conflict": "The key was used before, for another request.",
     "closed": "The identity is retired.",
     "conflict": "The session holds another identity, or a cursor belongs to another list.",
-    "policy-denied": "The owner's policy does not allow it (not used yet).",
-    "owner-required": "It needs the owner's terminal, and the caller is not at one.",
+    "policy-denied": "No policy of the owner's lets it be passed on any further.",
+    "owner-required": "It needs the owner's terminal or signature, and there is none.",
     "owner-locked": "The owner's key cannot be opened (not used yet).",
     "not-paired": "The host is not paired (not used yet).",
     "peer-refused": "A paired host refused it (not used yet).",
@@ -287,6 +293,8 @@ _FILES: Final = {
     "store.db": "The store (SQLite). Only the daemon opens it.",
     "store.db-wal": "The write-ahead log. Part of the store while a daemon runs or after a crash.",
     "host.key": "The host's private signing key. Made once, never replaced by itself.",
+    "floor": "Apart from the store, so that a store that was put back is noticed.",
+    "floor/floor.json": "How far the owner's chain and the audit log ever went; signed by the host.",
     "daemon.lock": "Locked (`flock`) by the one daemon of this home for as long as it runs.",
     "daemon.log": "The daemon's log; older parts are `daemon.log.1` and `daemon.log.2`.",
     "run": "The run folder, `$MBX_RUN`.",

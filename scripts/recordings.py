@@ -4,6 +4,7 @@ What differs from run to run (ids, times, process numbers, digests, places) is r
 appearance; everything else in the documents is what the code really said.
 """
 
+import base64
 import hashlib
 import json
 import os
@@ -24,7 +25,8 @@ from typing import Any, Final
 
 from mbx import __version__
 from mbx.client import PROTOCOL
-from mbx.core.keys import crockford
+from mbx.core.keys import SigningKey, crockford, key_id
+from mbx.core.record import signed_bytes
 from scripts.terminals import Terminal, bare_environment
 
 _TIMEOUT_S: Final = 30.0
@@ -127,12 +129,17 @@ def _digest(label: str) -> bytes:
     return hashlib.sha256(label.encode()).digest()
 
 
+def _base64(label: str) -> str:
+    return base64.b64encode(_digest(label) + _digest(label + "'")).decode()
+
+
 _Make = Callable[[int, re.Match[str]], str]
 _VARYING: Final[tuple[tuple[str, str, _Make], ...]] = (
     ("digest", r"\b[0-9a-f]{64}\b", lambda n, _: _digest(f"digest {n}").hex()),
     ("boundary", r"\b[0-9a-f]{32}\b", lambda n, _: _digest(f"boundary {n}").hex()[:32]),
     ("id", r"\b[0-9a-hjkmnp-tv-z]{26}\b", lambda n, _: crockford(_digest(f"id {n}"))),
     ("cursor", r"\b(inbox|sent)\.[0-9a-f]{8}\.\d+", lambda n, m: f"{m[1]}.5eed{n:04x}.{n}"),
+    ("signature", r"\b[A-Za-z0-9+/]{86}==", lambda n, _: _base64(f"signature {n}")),
     ("session", r"\b\d+-\d{3,}\b(?!-)", lambda n, _: f"{4800 + n}-{120000 + 37 * n}"),
 )
 """(kind, pattern, the n-th sample). Order matters: longer patterns first."""
@@ -254,6 +261,7 @@ _SAMPLES: Final = {
     "commit_seq": 9,
     "index_pending": 0,
     "silent_s": 0,
+    "confirm": "ppegqz",
     "store_bytes": 196_608,
     "free_bytes": 0,
     "wal_bytes": 131_872,
@@ -361,6 +369,28 @@ def _ask_the_owner(talk: _Conversation, ana: Speaker, human: Speaker) -> None:
     talk.speak(human, "owner.inbox")
     talk.speak(human, "owner.read", ids=[asked])
     talk.speak(human, "owner.ack", ids=[asked], did="closed 8080", key="k-9")
+    _delegate(talk, ana, human)
+
+
+def _delegate(talk: _Conversation, ana: Speaker, human: Speaker) -> None:
+    """The owner's first key, then a policy that it signs; here by a key that everybody knows."""
+    key = SigningKey.from_seed(_digest("the owner of the pages"))
+    public = key.public.hex()
+    first = talk.speak(ana, "owner.draft", keep=False, act="rotate", public_key=public)
+    talk.speak(human, "owner.enroll", record=_signed(first, key))
+    wanted = {"act": "policy", "to": ["ana"], "from": ["local"], "level": "collaborate"}
+    draft = talk.speak(ana, "owner.draft", **wanted)
+    applied = talk.speak(ana, "owner.apply", record=_signed(draft, key))
+    talk.speak(ana, "owner.show")
+    talk.speak(ana, "policy.list")
+    talk.speak(ana, "policy.show", id=applied["id"])
+
+
+def _signed(draft: Any, key: SigningKey) -> dict[str, Any]:
+    payload: str = draft["payload"]
+    signature = base64.b64encode(key.sign(signed_bytes(draft["kind"], payload))).decode()
+    signatures = {key_id("owner", key.public): signature}
+    return {"kind": draft["kind"], "payload": payload, "signatures": signatures}
 
 
 def _command(home: Path, *words: str) -> None:

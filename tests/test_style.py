@@ -34,12 +34,22 @@ FORBIDDEN_NAMES = re.compile(r"(^|_)(utils?|helpers?|managers?|misc|common)(_|$)
 # Modules that are tested under another name: module -> the test file that covers it. A test file
 # which imports the module, or stands at the mirrored path, needs no row.
 COVERED_BY: dict[str, str] = {
+    "mbx.core.authority": "daemon/test_applying.py",
+    "mbx.core.exposure": "daemon/test_applying.py",
+    "mbx.core.lines": "daemon/test_applying.py",
+    "mbx.core.policy": "daemon/test_applying.py",
+    "mbx.core.takeover": "daemon/test_applying.py",
     "mbx.daemon.addressing": "daemon/test_addressing.py",
     "mbx.daemon.app": "daemon/test_start_stop.py",
+    "mbx.daemon.applying": "daemon/test_applying.py",
+    "mbx.daemon.authority": "daemon/test_applying.py",
     "mbx.daemon.booting": "daemon/test_start_stop.py",
     "mbx.daemon.budget": "daemon/test_mail_methods.py",
     "mbx.daemon.context": "daemon/test_dispatch.py",
+    "mbx.daemon.displacing": "daemon/test_applying.py",
+    "mbx.daemon.drafting": "daemon/test_applying.py",
     "mbx.daemon.faces.local": "daemon/test_local_face.py",
+    "mbx.daemon.floor": "daemon/test_applying.py",
     "mbx.daemon.granting": "daemon/test_identity_methods.py",
     "mbx.daemon.host": "daemon/test_start_stop.py",
     "mbx.daemon.listing": "daemon/test_history.py",
@@ -49,11 +59,15 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.methods.identity": "daemon/test_identity_methods.py",
     "mbx.daemon.methods.mail": "daemon/test_mail_methods.py",
     "mbx.daemon.methods.mailbox": "daemon/test_mail_methods.py",
+    "mbx.daemon.methods.owner": "daemon/test_applying.py",
+    "mbx.daemon.methods.policy": "daemon/test_applying.py",
     "mbx.daemon.methods.session": "e2e/test_callers.py",
     "mbx.daemon.methods.table": "daemon/test_dispatch.py",
     "mbx.daemon.posting": "daemon/test_mail_methods.py",
     "mbx.daemon.resuming": "daemon/test_resuming.py",
     "mbx.daemon.watching": "e2e/test_watch.py",
+    "mbx.store.exposures": "daemon/test_applying.py",
+    "mbx.store.owners": "daemon/test_applying.py",
     "mbx.store.waiting": "daemon/test_resuming.py",
 }
 

@@ -33,6 +33,11 @@ SEARCH_WORDS_MAX: Final = 16
 SEARCH_CHARS_MAX: Final = 200
 THREAD_MAX_ROWS: Final = 1_000
 
+# Of one policy record.
+POLICY_IDENTITIES_MAX: Final = 20
+POLICY_SOURCES_MAX: Final = 64
+POLICY_PROJECTS_MAX: Final = 20
+
 # Bytes.
 BODY_MAX_BYTES: Final = 262_144
 REQUEST_LINE_MAX_BYTES: Final = 2 * 1024 * 1024
@@ -58,6 +63,20 @@ TICKET_TTL_MS: Final = 10 * 60 * 1000
 """How long a bind ticket of a conversation may be handed in."""
 TICKETS_OF_CONVERSATION_MAX: Final = 8
 TICKETS_MAX: Final = 10_000
+
+# The owner's authority.
+TAKEOVER_TTL_MS: Final = 5 * 60 * 1000
+"""How long an approved takeover may be applied."""
+DRAFT_TTL_MS: Final = 24 * 60 * 60 * 1000
+"""How old a signed draft may be when it is brought back, where its kind sets no shorter time."""
+POLICY_TTL_MS: Final = 7 * 24 * 60 * 60 * 1000
+POLICY_TTL_MAX_MS: Final = 30 * 24 * 60 * 60 * 1000
+POLICY_YOLO_TTL_MS: Final = 8 * 60 * 60 * 1000
+POLICY_YOLO_TTL_MAX_MS: Final = 7 * 24 * 60 * 60 * 1000
+EXPOSURE_MS: Final = 60 * 60 * 1000
+"""How long what a conversation read counts as the source of what it writes."""
+CLOCK_BACK_MAX_MS: Final = 5 * 60 * 1000
+"""A clock that is behind what it once was by more than this proves no term any more."""
 
 # Daemon.
 GROUP_MAX_UNITS: Final = 64

@@ -65,6 +65,8 @@ class Envelope(NamedTuple):
     audience: Sequence[str]
     """Sorted key ids of all recipients' hosts."""
     nonce: str
+    external_since: int | None = None
+    """When what it passes on first came from outside (ms UTC); None: it is the sender's own."""
 
 
 def payload(draft: Draft, envelope: Envelope) -> Mapping[str, JsonValue]:
@@ -90,7 +92,7 @@ def payload(draft: Draft, envelope: Envelope) -> Mapping[str, JsonValue]:
         "expected_output": None,
         "origin": draft.origin,
         "hop": envelope.hop,
-        "external_since": None,
+        "external_since": envelope.external_since,
         "project": envelope.project,
         "sent_at": envelope.sent_at_ms,
     }

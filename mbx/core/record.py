@@ -46,6 +46,9 @@ KINDS: Final = (
     "backup",
     "owner-mail",
     "revoke",
+    "directive",
+    "acceptance",
+    "floor",
 )
 """Every kind of record. The prefix of the signed bytes keeps one from passing for another."""
 

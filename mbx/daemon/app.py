@@ -12,13 +12,15 @@ from typing import Any, Final
 from mbx import __version__
 from mbx.core.errors import MbxError
 from mbx.core.limits import STOP_DEADLINE_MS
-from mbx.daemon import booting
+from mbx.daemon import booting, floor
+from mbx.daemon.authority import Authority
 from mbx.daemon.booting import Boot
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.credentials import Credentials
 from mbx.daemon.dispatch import PROTOCOL, Dispatcher, Work
 from mbx.daemon.effects import (
     Arrived,
+    Authorised,
     Effect,
     Ended,
     Granted,
@@ -30,18 +32,20 @@ from mbx.daemon.effects import (
     Ticketed,
     Waiting,
 )
+from mbx.daemon.encounters import Encounters
 from mbx.daemon.faces.door import Door
 from mbx.daemon.faces.local import LocalFace, Office
+from mbx.daemon.floor import Floor
 from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
 from mbx.daemon.journal import Journal, whence
-from mbx.daemon.processes import DeathWatch, boot_id
+from mbx.daemon.processes import DeathWatch, boot_id, evidence
 from mbx.daemon.tickets import Tickets
 from mbx.daemon.watching import Watchers
 from mbx.daemon.workers.committer import Committer
 from mbx.daemon.workers.indexer import Indexer
 from mbx.daemon.workers.timers import Timers
-from mbx.daemon.world import World
+from mbx.daemon.world import World, moment
 from mbx.paths import Paths, make_folder, printable
 from mbx.store.database import Committed, Database, Outcome, StoreFailure
 from mbx.store.migrate import open_store
@@ -87,6 +91,7 @@ class Daemon:
     ) -> None:
         self._paths = paths
         self._journal = journal
+        self._world = world
         self._stop = asyncio.Event()
         self._committer = Committer(database, self._log_defect)
         self._indexer = Indexer(self._committer)
@@ -101,8 +106,17 @@ class Daemon:
             paths.socket_path(),
             world.monotonic_ms(),
         )
+        self._encounters = Encounters()
+        self._authority = Authority(boot.host.key_id, boot.floor.version)
         self._dispatcher = Dispatcher(
-            boot.host, world, facts, self._holders.observe, self._holders.last_seen_ms
+            boot.host,
+            world,
+            facts,
+            self._holders.observe,
+            self._holders.last_seen_ms,
+            authority=self._authority,
+            look=evidence,
+            sessions_called=self._encounters.called,
         )
         self._unburied: dict[int, str] = {}
         self._timers = Timers(
@@ -124,6 +138,7 @@ class Daemon:
                 grant_of=self._holders.grant_of,
                 accept=self._accept,
                 arrival=self._dispatcher.arrival,
+                met=self._encounters.met,
                 submit=self._submit,
                 redeem=self._tickets.redeem,
                 watchers=self._watchers,
@@ -233,6 +248,8 @@ class Daemon:
                 self._inside(self._dispatcher.revival(effect))
             case Renamed():
                 self._holders.renamed(effect)
+            case Authorised():
+                self._raise_floor(effect)
             case Waiting():
                 self._holders.waits(effect)
             case Mend():
@@ -241,6 +258,17 @@ class Daemon:
                 self._tickets.issued(effect)
             case Stop():
                 self._stop.set()
+
+    def _raise_floor(self, effect: Authorised) -> None:
+        """The second place knows before the answer leaves; what is refused there is told."""
+        self._authority.floor = effect.version
+        reached = Floor(effect.version, effect.audit_no, effect.audit_hash)
+        try:
+            floor.save(
+                self._paths.floor_path(), self._dispatcher.host, moment(self._world), reached
+            )
+        except (OSError, MbxError) as error:  # the record holds; the next start raises the floor
+            self._journal.write("the floor could not be written", why=error)
 
     def _keep(self, granted: Granted) -> None:
         try:

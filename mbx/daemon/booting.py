@@ -8,13 +8,14 @@ from mbx.core.errors import MbxError
 from mbx.core.evidence import Evidence, Process, is_same_boot
 from mbx.core.keys import crockford, key_id
 from mbx.core.names import OWNER, fold_host_label
-from mbx.daemon import keystore, resuming
+from mbx.daemon import floor, keystore, resuming
 from mbx.daemon.effects import Effect, Waiting
+from mbx.daemon.floor import Floor
 from mbx.daemon.host import Host
 from mbx.daemon.processes import evidence
 from mbx.daemon.world import Moment, World, moment
 from mbx.paths import Paths
-from mbx.store import audit, hosts, identities, leases, sessions, waiting
+from mbx.store import audit, hosts, identities, leases, owners, sessions, waiting
 from mbx.store.database import Tx
 from mbx.store.hosts import HostRow
 from mbx.store.sessions import SessionRow
@@ -25,12 +26,13 @@ class Boot:
     """What the first unit found.
 
     The host, the sessions that still have a grant (each with its identity's name), and effects:
-    who waits, and who got what a dead one held.
+    who waits, and who got what a dead one held. `floor`: how far the owner's chain ever went.
     """
 
     host: Host
     sessions: list[tuple[SessionRow, str]]
     effects: list[Effect] = field(default_factory=list)
+    floor: Floor = field(default_factory=Floor)
 
 
 def boot(
@@ -57,7 +59,20 @@ def boot(
             living.append((session, identities.by_no(tx, session.identity_no).name))
     sessions.forget_unused(tx)
     owner_mailbox(tx, now)
-    return Boot(host, living, effects)
+    return Boot(host, living, effects, _floor(tx, paths.floor_path(), host))
+
+
+def _floor(tx: Tx, path: str, host: Host) -> Floor:
+    """The floor that the second place keeps.
+
+    Without it nobody can say what the chain once was: then its end counts as missing, until the
+    owner signs the next record.
+    """
+    version = owners.version(tx)
+    if version and not os.path.lexists(path):
+        return Floor(version + 1)
+    known = floor.load(path, host)
+    return known._replace(version=max(known.version, version))
 
 
 def _those_who_wait(

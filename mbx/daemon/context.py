@@ -4,8 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from mbx.core.evidence import Evidence, Process
 from mbx.core.lease import Observation
+from mbx.daemon.authority import Authority
 from mbx.daemon.effects import Effect
+from mbx.daemon.encounters import Encounter
 from mbx.daemon.host import Host
 from mbx.daemon.world import Moment
 from mbx.store.leases import LeaseRow
@@ -29,8 +32,9 @@ class Facts:
 class Context(NamedTuple):
     """One request's surroundings.
 
-    `observe` tells what is known of a lease's holder,
-    `last_seen_ms` when a holder was last heard of in this daemon's life (ms UTC).
+    `observe` tells what is known of a lease's holder, `look` whether a process lives,
+    `sessions_called` which sessions of that cli and id spoke to this daemon, `authority` what the
+    owner signed, `last_seen_ms` when a holder was last heard of in this daemon's life (ms UTC).
     """
 
     host: Host
@@ -39,6 +43,9 @@ class Context(NamedTuple):
     observe: Callable[[LeaseRow], Observation | None]
     last_seen_ms: Callable[[int], int | None]
     uptime_ms: int
+    authority: Authority
+    look: Callable[[Process], Evidence]
+    sessions_called: Callable[[str, str], Sequence[Encounter]]
 
 
 class Answer(NamedTuple):

@@ -6,15 +6,18 @@ same idempotency key gives the first answer; the same key with another request i
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from mbx.core.errors import MbxError
+from mbx.core.evidence import Evidence, Process
 from mbx.core.lease import LeaseState, Observation
 from mbx.daemon import codec, gate, granting, resuming
+from mbx.daemon.authority import Authority
 from mbx.daemon.context import Answer, Context, Facts
 from mbx.daemon.effects import Revive, Seen
+from mbx.daemon.encounters import Encounter
 from mbx.daemon.gate import Access, Caller, Mailbox, Open, OwnerTerminal, Principal, Session
 from mbx.daemon.host import Host
 from mbx.daemon.methods import METHODS
@@ -52,6 +55,14 @@ class Work(NamedTuple):
     after_index: bool = False
 
 
+def _unseen(process: Process) -> Evidence:
+    return "unknown"
+
+
+def _nobody(cli: str, session_id: str) -> Sequence[Encounter]:
+    return ()
+
+
 class Dispatcher:
     """Makes units of work. Holds no state of its own: everything is in the store or passed in."""
 
@@ -62,12 +73,19 @@ class Dispatcher:
         facts: Facts,
         observe: Callable[[LeaseRow], Observation | None],
         last_seen_ms: Callable[[int], int | None],
+        *,
+        authority: Authority | None = None,
+        look: Callable[[Process], Evidence] = _unseen,
+        sessions_called: Callable[[str, str], Sequence[Encounter]] = _nobody,
     ) -> None:
         self.host = host
         self.world = world
         self.facts = facts
         self._observe = observe
         self._last_seen_ms = last_seen_ms
+        self._authority = authority or Authority(host.key_id)
+        self._look = look
+        self._sessions_called = sessions_called
 
     def context(self) -> Context:
         """The surroundings of a request that arrives now."""
@@ -78,6 +96,9 @@ class Dispatcher:
             observe=self._observe,
             last_seen_ms=self._last_seen_ms,
             uptime_ms=self.world.monotonic_ms() - self.facts.started_ms,
+            authority=self._authority,
+            look=self._look,
+            sessions_called=self._sessions_called,
         )
 
     def work(self, caller: Caller, name: object, params: object) -> Work:

@@ -90,6 +90,18 @@ class Mend:
 
 
 @dataclass(frozen=True, slots=True)
+class Authorised:
+    """A record of the owner's was applied: the second place must know before anybody is told.
+
+    `version`: of the chain; `audit_no`, `audit_hash`: the audit log's last row.
+    """
+
+    version: int
+    audit_no: int
+    audit_hash: str
+
+
+@dataclass(frozen=True, slots=True)
 class Renamed:
     """An identity has another name."""
 
@@ -97,5 +109,17 @@ class Renamed:
     name: str
 
 
-Effect = Mend | Renamed | Waiting | Granted | Ended | Revive | Arrived | Seen | Stop | Ticketed
+Effect = (
+    Authorised
+    | Mend
+    | Renamed
+    | Waiting
+    | Granted
+    | Ended
+    | Revive
+    | Arrived
+    | Seen
+    | Stop
+    | Ticketed
+)
 """Every effect there is."""

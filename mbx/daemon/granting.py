@@ -82,6 +82,43 @@ def grant(
 ) -> Granted:
     """Give the identity to the session in a new epoch. Raises MbxError in-use."""
     lease = transition(row.lease, "claim", now_ms=moment.now_ms, session_no=session.no)
+    granted, record_id = _granted(host, moment, tx, identity, row, session, lease)
+    _tell(tx, moment, "claim", identity, session, epoch=lease.epoch, record=record_id)
+    return granted
+
+
+def take_over(
+    host: Host,
+    moment: Moment,
+    tx: Tx,
+    identity: IdentityRow,
+    row: LeaseRow,
+    session: SessionRow,
+) -> Granted:
+    """As `grant`, by the owner's word: whoever holds the identity now holds it no longer.
+
+    The caller has checked the record and tells of it in the audit log.
+    """
+    lease = transition(
+        row.lease,
+        "takeover",
+        now_ms=moment.now_ms,
+        epoch=row.lease.epoch,
+        session_no=session.no,
+    )
+    return _granted(host, moment, tx, identity, row, session, lease)[0]
+
+
+def _granted(
+    host: Host,
+    moment: Moment,
+    tx: Tx,
+    identity: IdentityRow,
+    row: LeaseRow,
+    session: SessionRow,
+    lease: Lease,
+) -> tuple[Granted, str]:
+    """The writes of every grant; the effect, and the id of the lease record."""
     record, expires_ms = sign_lease(
         host, moment, (identity.identity, identity.name), session, lease
     )
@@ -93,8 +130,7 @@ def grant(
     waiting.leave(tx, session.no)
     if session.session_id != own_id(session.process):  # such an id never comes back
         waiting.remember(tx, session.cli, session.session_id, identity.no, moment.now_ms)
-    _tell(tx, moment, "claim", identity, session, epoch=lease.epoch, record=record.id)
-    return Granted(
+    granted = Granted(
         session.no,
         session.process,
         session.conversation,
@@ -106,6 +142,7 @@ def grant(
         lease.epoch,
         token,
     )
+    return granted, record.id
 
 
 def release(tx: Tx, moment: Moment, identity: IdentityRow, session: SessionRow) -> Ended:

@@ -1,11 +1,10 @@
 """Messages and copies as listings show them, with the receiver's own words on trust and policy."""
 
-from typing import Final
-
 from mbx.core import names
 from mbx.core.delivery import STAGE_LABELS, Stage
 from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState
+from mbx.daemon.authority import Reader
 from mbx.daemon.context import Context, Result
 from mbx.daemon.times import optional_rfc3339, rfc3339
 from mbx.store import identities, leases
@@ -14,21 +13,17 @@ from mbx.store.history import OwnMessage
 from mbx.store.leases import LeaseRow
 from mbx.store.messages import Copy, Head
 
-TRUST_LOCAL: Final = "local"
-"""The trust label of mail that an identity of this host sent under its lease."""
 
-POLICY_ASK: Final = "ask"
-"""The policy label where the owner delegated nothing."""
-
-TRUST_LINE_LOCAL: Final = "trust: local (sent by an identity of this host, under its lease)"
-POLICY_LINE_ASK: Final = (
-    "policy: ask (read, answer, share information, ack; nothing more is delegated)"
-)
+def reader(context: Context, tx: Tx, recipient: str) -> Reader:
+    """What the identity `recipient` may be made to do, as of this transaction."""
+    host, now_ms = context.host, context.moment.now_ms
+    return Reader(context.authority, tx, host.key_id, recipient, now_ms)
 
 
-def listed(context: Context, head: Head | OwnMessage) -> Result:
+def listed(context: Context, reader: Reader, head: Head | OwnMessage) -> Result:
     """One line of a listing; stage and progress are None for what one only sent."""
     stage = head.stage
+    lines = reader.lines(head)
     return {
         "id": head.id,
         "from": context.host.address(head.sender),
@@ -39,8 +34,8 @@ def listed(context: Context, head: Head | OwnMessage) -> Result:
         "needs_reply": bool(head.needs_reply),
         "stage": None if stage is None else STAGE_LABELS[stage],
         "progress": None if stage is None else "closed" if stage == Stage.ACKED else "open",
-        "trust": TRUST_LOCAL,
-        "policy": POLICY_ASK,
+        "trust": lines.trust,
+        "policy": lines.policy,
         "bytes": head.body_bytes,
         "attachments": 0,
     }

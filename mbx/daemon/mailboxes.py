@@ -8,15 +8,19 @@ from typing import Any, TypeVar
 from mbx.core import receipt
 from mbx.core.delivery import ACTED_OUTCOME, DEFAULT_OUTCOME, Stage
 from mbx.core.errors import MbxError
+from mbx.core.exposure import Exposure, joined, root_at_reading
 from mbx.core.ids import IdPrefix
 from mbx.core.limits import NOTE_MAX_CHARS
+from mbx.core.lines import AUTHORITY_OWNER
 from mbx.core.receipt import FACTS_MAX, Fact
 from mbx.core.text import check_text, cut_did
+from mbx.daemon.authority import Reader
 from mbx.daemon.context import Context
 from mbx.daemon.gate import Holder, Mailbox, OwnerTerminal
 from mbx.daemon.posting import Place
-from mbx.store import messages, receipts
+from mbx.store import audit, exposures, messages, receipts
 from mbx.store.database import Tx
+from mbx.store.history import OwnMessage
 from mbx.store.messages import Head, SentHead
 
 M = TypeVar("M", Head, SentHead)
@@ -68,11 +72,19 @@ def _only(found: Sequence[M], prefix: IdPrefix, listing: str) -> M:
     return found[0]
 
 
+def _root_of(content: dict[str, Any]) -> int | None:
+    """When what a message says first came from outside; None when it is its writer's own."""
+    since, sent_ms = content["external_since"], content["sent_at"]
+    if since is None and content["origin"] is None:
+        return None
+    return since if type(since) is int else sent_ms
+
+
 def place_of(tx: Tx, holder: Holder, prefix: IdPrefix) -> Place:
     """The place in a conversation of an answer to the message that `prefix` names."""
     head = find_received(tx, holder, prefix)
-    hop = content(tx, head.no)["hop"]
-    return Place(thread=head.thread, reply_to=head.id, reply_no=head.no, hop=hop)
+    answered = content(tx, head.no)
+    return Place(head.thread, head.id, head.no, answered["hop"], _root_of(answered))
 
 
 def content(tx: Tx, no: int) -> dict[str, Any]:
@@ -96,6 +108,30 @@ def mark_read(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head]) -> 
     _keep_receipts(context, tx, own, [_fact(context, own, head, Stage.READ) for head in fresh])
 
 
+def expose(
+    context: Context,
+    tx: Tx,
+    holder: Holder,
+    reader: Reader,
+    head: Head | OwnMessage,
+    content: dict[str, Any],
+) -> None:
+    """Remember that the conversation read this, as long as it may shape what it writes.
+
+    The owner's own words are no relay; what comes from outside is, whoever passes it on.
+    """
+    now_ms = context.moment.now_ms
+    root_ms = root_at_reading(content["origin"], content["external_since"], now_ms)
+    is_owners = reader.lines(head).trust == AUTHORITY_OWNER
+    if head.sender_no == holder.identity_no and root_ms is None and not head.hop:
+        return
+    limit = None if is_owners else reader.grant(head.sender_identity).hop_limit
+    fresh = Exposure(head.sender_no, root_ms, 0 if is_owners else head.hop, limit, now_ms)
+    own = holder.binding
+    known = exposures.find(tx, own.cli, own.session_id, head.sender_no)
+    exposures.save(tx, own.cli, own.session_id, joined(known, fresh))
+
+
 def ack(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head], words: AckWords) -> None:
     """Bring deliveries to *acked*; what is acked already stays as it is."""
     fresh = [head for head in heads if head.stage < Stage.ACKED]
@@ -112,6 +148,33 @@ def ack(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head], words: Ac
         )
     facts = [_fact(context, own, head, Stage.ACKED, words) for head in fresh]
     _keep_receipts(context, tx, own, facts)
+    if words.outcome == ACTED_OUTCOME and isinstance(own, Holder):
+        _tell_acted(context, tx, own, fresh, words)
+
+
+def _tell_acted(
+    context: Context, tx: Tx, holder: Holder, heads: Sequence[Head], words: AckWords
+) -> None:
+    """One audit row for each request that was acted on: on whose, what, under which policy."""
+    reader = Reader(
+        context.authority, tx, context.host.key_id, holder.identity, context.moment.now_ms
+    )
+    for head in heads:
+        lines = reader.lines(head)
+        grant = reader.grant(head.sender_identity)
+        audit.append(
+            tx,
+            at_ms=context.moment.now_ms,
+            act="acted",
+            identity=holder.identity,
+            epoch=holder.epoch,
+            message=head.id,
+            sender=head.sender,
+            did=words.did,
+            trust=lines.trust,
+            policy=lines.policy,
+            record=grant.record,
+        )
 
 
 def _fact(

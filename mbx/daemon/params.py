@@ -1,6 +1,6 @@
 """Parameters of a call, strictly: the right types, within limits, nothing unknown."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from mbx.core.errors import MbxError
 from mbx.core.limits import IDEMPOTENCY_KEY_MAX_CHARS, LIST_DEFAULT_ROWS, LIST_MAX_ROWS
@@ -69,6 +69,13 @@ class Params:
         if required and not value:
             raise MbxError("usage", f"{name} needs at least one entry")
         return tuple(value)
+
+    def mapping(self, name: str, fields: Sequence[str]) -> Mapping[str, object]:
+        """A required object with exactly these fields."""
+        value = self._given.pop(name, None)
+        if not isinstance(value, Mapping) or set(value) != set(fields):
+            raise MbxError("usage", f"{name} must be an object with {', '.join(fields)}")
+        return value
 
     def choice(self, name: str, choices: Collection[str]) -> str | None:
         """One of `choices`, or None when absent."""

@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mbx.core import message
+from mbx.core.errors import MbxError
+from mbx.core.exposure import external_since, relay
 from mbx.core.lease import LeaseState, is_renewal_due
 from mbx.core.message import Draft, Envelope
+from mbx.core.names import OWNER
 from mbx.core.waking import wakes
 from mbx.daemon import granting
 from mbx.daemon.context import Context, Result
 from mbx.daemon.gate import Holder
 from mbx.daemon.times import rfc3339
-from mbx.store import leases, messages
+from mbx.store import exposures, leases, messages
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 from mbx.store.leases import LeaseRow
@@ -33,6 +36,8 @@ class Place(NamedTuple):
     reply_to: str | None = None
     reply_no: int | None = None
     hop: int = 0
+    root_ms: int | None = None
+    """When what is answered first came from outside (ms UTC), None when it did not."""
 
 
 def post(
@@ -46,6 +51,7 @@ def post(
 ) -> str:
     """Sign, store and deliver; the message's record id."""
     host, now_ms, own = context.host, context.moment.now_ms, holder.binding
+    past = _past(context, tx, holder, draft, recipients, place)
     envelope = Envelope(
         sender=host.party(own.identity, own.name),
         lease_epoch=holder.epoch,
@@ -53,7 +59,8 @@ def post(
         to=[host.party(to.identity.identity, to.identity.name) for to in recipients],
         thread=place.thread,
         reply_to=place.reply_to,
-        hop=place.hop,
+        hop=past.hop,
+        external_since=past.external_since,
         sent_at_ms=now_ms,
         project=own.project,
         audience=(host.key_id,),
@@ -71,9 +78,46 @@ def post(
         body_bytes=body_bytes,
         thread=place.thread or record.id,
         reply_no=place.reply_no,
+        hop=past.hop,
+        external=past.external_since is not None,
     )
     messages.add(tx, new, [(to.identity.no, _wakes(draft, to)) for to in recipients])
     return record.id
+
+
+class _Past(NamedTuple):
+    """What a message inherits of what its writer read."""
+
+    hop: int
+    external_since: int | None
+
+
+def _past(
+    context: Context,
+    tx: Tx,
+    holder: Holder,
+    draft: Draft,
+    recipients: Sequence[Recipient],
+    place: Place,
+) -> _Past:
+    """Raises MbxError policy-denied for what was passed on too often: the owner may allow more."""
+    now_ms, own = context.moment.now_ms, holder.binding
+    read = exposures.of_session(tx, own.cli, own.session_id)
+    root_ms = now_ms if draft.origin else external_since(read, place.root_ms, now_ms)
+    if not read:
+        return _Past(place.hop, root_ms)
+    others = {to.identity.no for to in recipients if to.identity.name != OWNER}
+    passed = relay(read, others, holder.identity_no, place.hop, now_ms)
+    if passed.over_limit is not None:
+        raise MbxError(
+            "policy-denied",
+            f"what was read here has been passed on {passed.over_limit} times already, and no"
+            " policy of the owner's lets it go further (nothing was sent)",
+            "tell the owner: mbx send --to owner; or wait an hour",
+            hop=passed.hop,
+            limit=passed.over_limit,
+        )
+    return _Past(passed.hop, root_ms)
 
 
 def _wakes(draft: Draft, to: Recipient) -> bool:

@@ -26,14 +26,20 @@ class AuditRow:
 
 def append(tx: Tx, *, at_ms: int, act: str, identity: str | None, **detail: JsonValue) -> None:
     """Add one row, in the transaction of the act that it tells of."""
-    last = tx.one("SELECT no, hash FROM audit ORDER BY no DESC LIMIT 1")
-    no, previous = (last[0] + 1, last[1]) if last else (1, GENESIS)
+    last_no, previous = head(tx)
+    no = last_no + 1
     text = encode({"seq": tx.commit_seq, **detail})
     digest = row_hash(previous, no, at_ms, act, identity, text)
     tx.run(
         "INSERT INTO audit (no, at_ms, act, identity, detail, hash) VALUES (?, ?, ?, ?, ?, ?)",
         (no, at_ms, act, identity, text, digest),
     )
+
+
+def head(tx: Tx) -> tuple[int, bytes]:
+    """(number, hash) of the last row; (0, GENESIS) for none."""
+    last = tx.one("SELECT no, hash FROM audit ORDER BY no DESC LIMIT 1")
+    return (int(last[0]), bytes(last[1])) if last else (0, GENESIS)
 
 
 def row_hash(

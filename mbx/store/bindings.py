@@ -8,7 +8,7 @@ from mbx.store.database import Row, Tx
 
 _COLUMNS: Final = (
     "SELECT s.no, i.no, i.identity, i.name, i.role, i.description, i.project,"
-    " l.state, l.epoch, l.session_no, l.since_ms, l.record_id, l.expires_ms"
+    " l.state, l.epoch, l.session_no, l.since_ms, l.record_id, l.expires_ms, s.cli, s.session_id"
 )
 _BY_PROCESS: Final = (
     _COLUMNS + ", s.epoch FROM sessions AS s JOIN identities AS i ON i.no = s.identity_no"
@@ -23,7 +23,10 @@ _BY_TOKEN: Final = (
 
 
 class Binding(NamedTuple):
-    """`granted_epoch` is what the session (or token) was given; `lease` is what holds now."""
+    """`granted_epoch` is what the session (or token) was given; `lease` is what holds now.
+
+    `cli` and `session_id` name the conversation.
+    """
 
     session_no: int
     identity_no: int
@@ -36,6 +39,8 @@ class Binding(NamedTuple):
     record_id: str
     expires_ms: int
     granted_epoch: int
+    cli: str
+    session_id: str
 
 
 def of_process(tx: Tx, process: Process, conversation: str) -> Binding | None:
@@ -53,7 +58,8 @@ def _binding(row: Row | None) -> Binding | None:
     if row is None:
         return None
     session_no, identity_no, identity, name, role, description, project = row[:7]
-    state, epoch, holder_no, since_ms, record_id, expires_ms, granted_epoch = row[7:]
+    state, epoch, holder_no, since_ms, record_id, expires_ms = row[7:13]
+    cli, session_id, granted_epoch = row[13:]
     return Binding(
         session_no,
         identity_no,
@@ -66,4 +72,6 @@ def _binding(row: Row | None) -> Binding | None:
         record_id,
         expires_ms,
         granted_epoch,
+        cli or "",
+        session_id or "",
     )

@@ -183,7 +183,10 @@ def quick_check(tx: Tx, store_bytes: int) -> list[str] | None:
         if isinstance(refusal := refusal_of(error), MbxError):
             return [refusal.message[:_FAULT_MAX_CHARS]]
         raise
-    return [str(row[0])[:_FAULT_MAX_CHARS] for row in rows if row[0] != "ok"]
+    # One row may hold many lines, of which the first only names the database.
+    lines = [line.strip(" *") for row in rows for line in str(row[0]).splitlines()]
+    faults = [line for line in lines if line not in ("ok", "in database main")]
+    return [line[:_FAULT_MAX_CHARS] for line in faults[:_FAULTS_MAX]]
 
 
 def stranded(tx: Tx, rows: int) -> list[Stranded]:

@@ -9,7 +9,8 @@ _OF_THREAD: Final = (
     "SELECT m.no, m.id, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
     " m.body_bytes, m.sender_no, (SELECT d.stage FROM deliveries AS d"
     " WHERE d.recipient_no = ?1 AND d.message_no = m.no),"
-    " (SELECT p.id FROM messages AS p WHERE p.no = m.reply_no)"
+    " (SELECT p.id FROM messages AS p WHERE p.no = m.reply_no), i.identity, m.hop, m.external,"
+    " m.owner_key"
     " FROM messages AS m JOIN identities AS i ON i.no = m.sender_no"
     " WHERE ((m.thread = ?2 AND m.reply_no IS NOT NULL) OR m.id8 = ?3) AND m.thread = ?2"
     " AND m.no > ?4 AND (+m.sender_no = ?1 OR EXISTS (SELECT 1 FROM deliveries AS d"
@@ -19,7 +20,8 @@ _FOUND: Final = (
     "SELECT m.no, m.id, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
     " m.body_bytes, m.sender_no, (SELECT d.stage FROM deliveries AS d"
     " WHERE d.recipient_no = ?1 AND d.message_no = m.no),"
-    " (SELECT p.id FROM messages AS p WHERE p.no = m.reply_no)"
+    " (SELECT p.id FROM messages AS p WHERE p.no = m.reply_no), i.identity, m.hop, m.external,"
+    " m.owner_key"
     " FROM search AS s JOIN messages AS m ON m.no = s.rowid"
     " JOIN identities AS i ON i.no = m.sender_no"
     " WHERE s.search MATCH ?2 AND s.rowid < ?3 AND (m.sender_no = ?1 OR EXISTS"
@@ -52,6 +54,10 @@ class OwnMessage(NamedTuple):
     sender_no: int
     stage: int | None
     reply_to: str | None
+    sender_identity: str
+    hop: int
+    external: int
+    owner_key: str | None
 
 
 class Filters(NamedTuple):

@@ -28,6 +28,15 @@ _STATE: Final = (
     "SELECT 'receipt', no, record_id, payload, signature FROM receipts ORDER BY no",
     "SELECT 'answer', scope, key, request, answer FROM answers ORDER BY scope, key",
     "SELECT 'audit', no, hash FROM audit ORDER BY no",
+    "SELECT 'owner', key_id, public_key, since_ms, until_version FROM owner_keys ORDER BY no",
+    (
+        "SELECT 'record', kind, record_id, version, payload, signatures, applied_ms, acceptance"
+        " FROM owner_records ORDER BY no"
+    ),
+    (
+        "SELECT 'exposure', cli, session_id, source_no, root_ms, hop, hop_limit, read_ms"
+        " FROM exposures ORDER BY cli, session_id, source_no"
+    ),
 )
 """Everything a refused call must leave alone.
 

@@ -1,18 +1,19 @@
 """Rows of messages and of their deliveries: the mailboxes."""
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mbx.core.delivery import Stage
 from mbx.core.ids import IdPrefix, id8
-from mbx.core.record import Sealed
+from mbx.core.record import Record, Sealed
 from mbx.core.terms import is_plain
 from mbx.store.database import Tx
 
 _HEAD: Final = (
     "SELECT m.no, m.id, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
-    " m.body_bytes, d.stage, m.sender_no"
+    " m.body_bytes, d.stage, m.sender_no, i.identity, m.hop, m.external, m.owner_key"
     " FROM deliveries AS d JOIN messages AS m ON m.no = d.message_no"
     " JOIN identities AS i ON i.no = m.sender_no"
 )
@@ -47,8 +48,8 @@ _COPIES: Final = (
 )
 _INSERT: Final = (
     "INSERT INTO messages (id8, id, thread, reply_no, sender_no, accepted_ms, kind, needs_reply,"
-    " plain, body_bytes, subject, digest, signature, payload)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " plain, body_bytes, subject, digest, signature, payload, hop, external, owner_key)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _DELIVER: Final = (
     "INSERT INTO deliveries (recipient_no, message_no, stage, stage_ms, wakes)"
@@ -77,6 +78,10 @@ class NewMessage(NamedTuple):
     body_bytes: int
     thread: str
     reply_no: int | None
+    hop: int = 0
+    external: bool = False
+    owner_key: str | None = None
+    """The owner's key that signed it, None for the host's."""
 
 
 class Head(NamedTuple):
@@ -93,6 +98,10 @@ class Head(NamedTuple):
     body_bytes: int
     stage: int
     sender_no: int
+    sender_identity: str
+    hop: int
+    external: int
+    owner_key: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +148,9 @@ def add(tx: Tx, message: NewMessage, recipients: Sequence[tuple[int, bool]]) -> 
             record.digest,
             record.signature,
             record.payload,
+            message.hop,
+            message.external,
+            message.owner_key,
         ),
     )
     for recipient_no, wakes in recipients:
@@ -175,6 +187,15 @@ def payload(tx: Tx, no: int) -> str:
     if row is None:
         raise LookupError(f"no message {no}")
     return str(row[0])
+
+
+def signed(tx: Tx, no: int, key_id: str) -> Record:
+    """A message of the owner's as the record that it is, to be verified again."""
+    row = tx.one("SELECT payload, signature FROM messages WHERE no = ?", (no,))
+    if row is None:
+        raise LookupError(f"no message {no}")
+    signature = base64.b64encode(row[1]).decode()
+    return Record("owner-mail", row[0], {key_id: signature})
 
 
 def advance(

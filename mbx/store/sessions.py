@@ -14,6 +14,7 @@ _BY_PROCESS: Final = (
     _COLUMNS + " WHERE pid = ? AND start_ticks = ? AND boot_id = ? AND conversation = ?"
 )
 _BY_NO: Final = _COLUMNS + " WHERE no = ?"
+_CALLED: Final = _COLUMNS + " WHERE cli = ? AND session_id = ? ORDER BY no DESC LIMIT 64"
 _BOUND: Final = _COLUMNS + " WHERE identity_no IS NOT NULL"
 
 
@@ -44,6 +45,11 @@ def is_label_taken(tx: Tx, cli: str, session_id: str) -> bool:
         (cli, session_id),
     )
     return row is not None
+
+
+def called(tx: Tx, cli: str, session_id: str) -> list[SessionRow]:
+    """The sessions that went by this name, newest first: one of several processes may live."""
+    return [row for raw in tx.all(_CALLED, (cli, session_id)) if (row := _row(raw)) is not None]
 
 
 def by_no(tx: Tx, no: int) -> SessionRow | None:

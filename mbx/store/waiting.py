@@ -40,6 +40,14 @@ def forget(tx: Tx, cli: str, session_id: str) -> None:
     tx.run("DELETE FROM remembered WHERE cli = ? AND session_id = ?", (cli, session_id))
 
 
+def forget_identity(tx: Tx, cli: str, session_id: str, identity_no: int) -> None:
+    """As `forget`, if it is this identity that the conversation would get again."""
+    tx.run(
+        "DELETE FROM remembered WHERE cli = ? AND session_id = ? AND identity_no = ?",
+        (cli, session_id, identity_no),
+    )
+
+
 def remembered(tx: Tx, cli: str, session_id: str) -> int | None:
     """The key of the identity that a conversation held last, or None."""
     row = tx.one(

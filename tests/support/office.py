@@ -15,9 +15,11 @@ from mbx.core.keys import SigningKey, key_id
 from mbx.core.lease import Observation
 from mbx.core.terminal import Terminal
 from mbx.daemon import booting
+from mbx.daemon.authority import Authority
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.dispatch import Dispatcher, Work
 from mbx.daemon.effects import Effect, Granted
+from mbx.daemon.encounters import Encounters
 from mbx.daemon.gate import Caller
 from mbx.daemon.host import Host
 from mbx.daemon.world import moment
@@ -65,8 +67,16 @@ class OfficeDesk:
         self.connection: sqlite3.Connection = open_store(":memory:")
         self.host = Host("desk", key_id("host", KEY.public), KEY)
         facts = Facts(4711, "0", 1, "/home", "/home/run/mbx.sock", 0)
+        self.encounters = Encounters()
         self.dispatcher = Dispatcher(
-            self.host, self.world, facts, self._observe, lambda identity_no: None
+            self.host,
+            self.world,
+            facts,
+            self._observe,
+            lambda identity_no: None,
+            authority=Authority(self.host.key_id),
+            look=lambda process: self.evidence.get(process.pid, "unknown"),
+            sessions_called=self.encounters.called,
         )
 
     def close(self) -> None:

@@ -71,6 +71,7 @@ class Office:
         grant_of: Callable[[Any, str], tuple[int, int] | None],
         accept: Callable[[Caller, object, object], Work],
         arrival: Callable[[Caller, Wish], Work],
+        met: Callable[[Lineage], None],
         submit: Callable[[Work, Callable[[Outcome[Answer]], None]], None],
         redeem: Callable[[str, Lineage], Lineage],
         watchers: Watchers,
@@ -83,6 +84,7 @@ class Office:
         self.grant_of = grant_of
         self.accept = accept
         self.arrival = arrival
+        self.met = met
         self.submit = submit
         self.redeem = redeem
         self.watchers = watchers
@@ -395,6 +397,7 @@ class LocalConnection(asyncio.Protocol):
             sock: socket.socket = self._transport.get_extra_info("socket")
             with processes.peer_of(sock) as peer:
                 self._lineage = processes.walk(peer, self._office.known(), claim)
+        self._office.met(self._lineage)
         self._wish = _wish(said)
         self._arrive()
         return {
@@ -412,6 +415,7 @@ class LocalConnection(asyncio.Protocol):
         if lineage is not self._lineage:
             self._lineage = lineage
             self._claimed = SessionKey(lineage.cli, lineage.session_id)
+            self._office.met(self._lineage)
             self._arrive()
 
     def _arrive(self) -> None:

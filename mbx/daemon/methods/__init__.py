@@ -12,7 +12,9 @@ from mbx.daemon.methods import (
     identity,
     mail,
     mailbox,
+    owner,
     owners_mail,
+    policy,
     session,
 )
 from mbx.daemon.methods.table import Method
@@ -26,6 +28,8 @@ METHODS: Final[MappingProxyType[str, Method[Any, Any]]] = MappingProxyType(
             *mail.METHODS,
             *mailbox.METHODS,
             *owners_mail.METHODS,
+            *owner.METHODS,
+            *policy.METHODS,
             *history.METHODS,
             *agents.METHODS,
             *daemon.METHODS,

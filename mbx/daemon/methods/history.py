@@ -1,6 +1,6 @@
 """`mail.thread` and `mail.search`: the holder's own mail, sent and received, in other orders."""
 
-import json
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from mbx.core import cursor, limits, names
@@ -10,7 +10,8 @@ from mbx.core.message import KINDS
 from mbx.core.moments import parse_moment
 from mbx.core.terms import match_of
 from mbx.core.text import check_line
-from mbx.daemon import listing
+from mbx.daemon import listing, mailboxes
+from mbx.daemon.authority import Reader
 from mbx.daemon.budget import Budget
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.gate import Holder
@@ -53,8 +54,9 @@ def _thread(context: Context, tx: Tx, holder: Holder, request: ThreadRequest) ->
         tx, own.identity_no, thread, after_no=after_no, rows=request.rows + 1
     )
     budget, entries = Budget(), list[Result]()
+    reader = listing.reader(context, tx, own.identity)
     for message in found[: request.rows]:
-        entry = _thread_entry(context, tx, own.identity_no, message)
+        entry = _thread_entry(context, tx, reader, own.identity_no, message)
         if not budget.take(entry) and entries:
             break
         entries.append(entry)
@@ -80,12 +82,14 @@ def _thread_of(tx: Tx, own_no: int, prefix: IdPrefix) -> str:
     return found[0][1]
 
 
-def _thread_entry(context: Context, tx: Tx, own_no: int, message: OwnMessage) -> Result:
+def _thread_entry(
+    context: Context, tx: Tx, reader: Reader, own_no: int, message: OwnMessage
+) -> Result:
     """A message with its receipts: all of them for its sender, else those of the own copy."""
     copies = messages.copies(tx, message.no)
     shown = [copy for copy in copies if message.sender_no == own_no or copy.recipient_no == own_no]
     return {
-        **listing.listed(context, message),
+        **listing.listed(context, reader, message),
         "to": [context.host.address(copy.name) for copy in copies],
         "reply_to": message.reply_to,
         "recipients": [listing.copy_of(context, tx, copy) for copy in shown],
@@ -169,16 +173,30 @@ def _search(context: Context, tx: Tx, holder: Holder, request: SearchRequest) ->
     following = cursor.encode("search", own.identity, scope, shown[-1].no) if has_more else None
     return Answer(
         {
-            "messages": [_hit(context, tx, message, request.words) for message in shown],
+            "messages": _hits(context, tx, holder, shown, request.words),
             "next_cursor": following,
             "has_more": has_more,
         }
     )
 
 
-def _hit(context: Context, tx: Tx, message: OwnMessage, words: tuple[str, ...]) -> Result:
-    body: str = json.loads(messages.payload(tx, message.no))["body"]
-    return {**listing.listed(context, message), "snippet": snippet(body, words)}
+def _hits(
+    context: Context,
+    tx: Tx,
+    holder: Holder,
+    found: Sequence[OwnMessage],
+    words: tuple[str, ...],
+) -> list[Result]:
+    """The hits with a piece of their bodies, to which the conversation is exposed as by reading."""
+    reader = listing.reader(context, tx, holder.identity)
+    hits = []
+    for message in found:
+        content = mailboxes.content(tx, message.no)
+        if message.stage is not None:
+            mailboxes.expose(context, tx, holder, reader, message, content)
+        listed = listing.listed(context, reader, message)
+        hits.append({**listed, "snippet": snippet(content["body"], words)})
+    return hits
 
 
 def snippet(body: str, words: tuple[str, ...]) -> str:

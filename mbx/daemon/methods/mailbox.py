@@ -6,15 +6,17 @@ served by the same functions (`mbx.daemon.methods.owners_mail`).
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from mbx.core import cursor, limits, names
 from mbx.core.delivery import OUTCOMES, Stage
 from mbx.core.errors import MbxError
 from mbx.core.framing import boundary_for
 from mbx.core.ids import IdPrefix, parse_prefix
+from mbx.core.lines import imitations
 from mbx.core.message import KINDS
 from mbx.daemon import listing, mailboxes
+from mbx.daemon.authority import Reader
 from mbx.daemon.budget import Budget, json_bytes
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.gate import Holder, Mailbox
@@ -83,10 +85,11 @@ def inbox(context: Context, tx: Tx, own: Mailbox, request: InboxRequest) -> Answ
     )
     has_more = len(heads) > request.rows
     heads = heads[: request.rows]
+    reader = listing.reader(context, tx, own.identity)
     following = cursor.encode("inbox", own.identity, filters, heads[-1].no) if has_more else None
     return Answer(
         {
-            "messages": [listing.listed(context, head) for head in heads],
+            "messages": [listing.listed(context, reader, head) for head in heads],
             "unread": identities.unread(tx, own.identity_no),
             "next_cursor": following,
             "has_more": has_more,
@@ -120,33 +123,39 @@ def read_request(params: Params) -> ReadRequest:
 
 def read(context: Context, tx: Tx, own: Mailbox, request: ReadRequest) -> Answer:
     """Messages with their bodies, marked read."""
-    shown, failed, seen = _shown(context, tx, own, request)
-    mailboxes.mark_read(context, tx, own, seen)
+    reader = listing.reader(context, tx, own.identity)
+    shown, failed, seen = _shown(context, tx, own, reader, request)
+    mailboxes.mark_read(context, tx, own, [head for head, _ in seen])
+    if isinstance(own, Holder):
+        for head, content in seen:
+            mailboxes.expose(context, tx, own, reader, head, content)
     unread = identities.unread(tx, own.identity_no)
     return Answer({"messages": shown, "failed": failed, "unread": unread})
 
 
 def peek(context: Context, tx: Tx, own: Mailbox, request: ReadRequest) -> Answer:
     """Reading while nothing can be written: what was shown stays unread."""
-    shown, failed, _ = _shown(context, tx, own, request)
+    reader = listing.reader(context, tx, own.identity)
+    shown, failed, _ = _shown(context, tx, own, reader, request)
     unread = identities.unread(tx, own.identity_no)
     warning = "the disk is full: what was read could not be marked read"
     return Answer({"messages": shown, "failed": failed, "unread": unread, "warnings": [warning]})
 
 
 def _shown(
-    context: Context, tx: Tx, own: Mailbox, request: ReadRequest
-) -> tuple[list[Result], list[dict[str, str]], list[Head]]:
-    """The messages that one answer has room for, the ids that failed, and what was shown."""
+    context: Context, tx: Tx, own: Mailbox, reader: Reader, request: ReadRequest
+) -> tuple[list[Result], list[dict[str, str]], list[tuple[Head, dict[str, Any]]]]:
+    """What one answer has room for, the ids that failed, and what was shown with its payload."""
     heads, failed = _find_all(tx, own, request.ids)
     budget = Budget()
     shown: list[Result] = []
-    seen: list[Head] = []
+    seen: list[tuple[Head, dict[str, Any]]] = []
     for head in heads:
         if budget.left_bytes < _ENTRY_MIN_BYTES:
             failed.append({"id": head.id, "code": "too-many"})
             continue
-        entry, body = _opened(context, tx, head)
+        content = mailboxes.content(tx, head.no)
+        entry, body = _opened(context, reader, head, content)
         if not budget.take(entry) and shown:
             failed.append({"id": head.id, "code": "too-many"})
             continue
@@ -154,19 +163,21 @@ def _shown(
         budget.take(piece)
         shown.append({**entry, **_body_fields(body, request.offset, piece)})
         if piece or not body:
-            seen.append(head)
+            seen.append((head, content))
     return shown, failed, seen
 
 
-def _opened(context: Context, tx: Tx, head: Head) -> tuple[Result, bytes]:
-    content = mailboxes.content(tx, head.no)
+def _opened(
+    context: Context, reader: Reader, head: Head, content: dict[str, Any]
+) -> tuple[Result, bytes]:
     body: str = content["body"]
+    lines = reader.lines(head)
     draws = (context.moment.nonce(f"boundary {head.no} {n}") for n in range(_ESCAPE_FACTOR))
     boundary = boundary_for(
         lambda: next(draws), body, head.subject, content["topic"] or "", *content["refs"]
     )
     entry = {
-        **listing.listed(context, head),
+        **listing.listed(context, reader, head),
         "stage": Stage(max(head.stage, Stage.READ)).label,
         "to": [f"{party['name']}@{party['host']}" for party in content["to"]],
         "reply_to": content["reply_to"],
@@ -175,8 +186,9 @@ def _opened(context: Context, tx: Tx, head: Head) -> tuple[Result, bytes]:
         "refs": content["refs"],
         "origin": content["origin"],
         "hop": content["hop"],
-        "trust_line": listing.TRUST_LINE_LOCAL,
-        "policy_line": listing.POLICY_LINE_ASK,
+        "trust_line": lines.trust_line,
+        "policy_line": lines.policy_line,
+        "imitations": imitations(body),
     }
     return entry, body.encode()
 

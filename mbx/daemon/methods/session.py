@@ -9,7 +9,8 @@ from typing import Final
 from mbx import __version__
 from mbx.core.errors import MbxError
 from mbx.core.evidence import SessionKey
-from mbx.core.limits import TICKET_TTL_MS
+from mbx.core.exposure import external_since
+from mbx.core.limits import EXPOSURE_MS, TICKET_TTL_MS
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.effects import Ticketed
 from mbx.daemon.gate import Access, Open, Session
@@ -17,7 +18,7 @@ from mbx.daemon.methods.table import Method, open_method
 from mbx.daemon.params import Params
 from mbx.daemon.tickets import digest_of
 from mbx.daemon.times import rfc3339
-from mbx.store import identities, sessions, waiting
+from mbx.store import exposures, identities, sessions, waiting
 from mbx.store.bindings import Binding
 from mbx.store.database import Tx
 
@@ -41,8 +42,8 @@ def _whoami(context: Context, tx: Tx, caller: Open, bind: str | None) -> Answer:
         "session": session,
         "missed": None,
         "pending": _pending(tx, caller),
-        "policies": [],
-        "external": None,
+        "policies": _policies(context, tx, binding) if binding else [],
+        "external": _external(context, tx, binding) if binding else None,
         "host": context.host.label,
         "lineage": lineage.reason,
         "daemon_version": context.facts.version,
@@ -89,6 +90,32 @@ def _held(context: Context, tx: Tx, binding: Binding) -> Result:
         "unread": unread,
         "next": "mbx inbox" if unread else None,
     }
+
+
+def _policies(context: Context, tx: Tx, binding: Binding) -> list[Result]:
+    """The policies in effect now that are about the identity held, newest first."""
+    book = context.authority.book(tx)
+    clock = context.authority.clock(tx, context.moment.now_ms)
+    return [
+        {
+            "id": policy.id,
+            "level": policy.level,
+            "classes": list(policy.classes),
+            "from": [source.words for source in policy.sources],
+            "projects": list(policy.projects),
+            "until": rfc3339(policy.exp_ms),
+        }
+        for policy in book.policies()
+        if policy.concerns(binding.identity) and not book.standing(policy, clock)
+    ]
+
+
+def _external(context: Context, tx: Tx, binding: Binding) -> str | None:
+    """Until when what the session writes counts as from outside, since it read such a thing."""
+    now_ms = context.moment.now_ms
+    read = exposures.of_session(tx, binding.cli, binding.session_id)
+    root_ms = external_since(read, None, now_ms)
+    return None if root_ms is None else rfc3339(root_ms + EXPOSURE_MS)
 
 
 def _pending(tx: Tx, caller: Open) -> str | None:

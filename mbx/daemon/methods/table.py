@@ -43,11 +43,12 @@ def open_method(
     read: Callable[[Params], R],
     act: Callable[[Context, Tx, Open, R], Answer],
     *,
+    writes: bool = False,
     across_versions: bool = False,
     brief: bool = False,
 ) -> Method[Open, R]:
-    """A method for anybody, reading only."""
-    return Method(name, Access.OPEN, False, summary, read, act, across_versions, brief=brief)
+    """A method for anybody. One that `writes` brings its own right, such as a signature."""
+    return Method(name, Access.OPEN, writes, summary, read, act, across_versions, brief=brief)
 
 
 def session_method(

@@ -14,7 +14,7 @@ from mbx.daemon.holders import ATTENTION_MS, Holders
 from mbx.daemon.processes import DeathWatch
 from mbx.daemon.workers.committer import Committer
 from mbx.daemon.world import Moment, moment
-from mbx.store import identities, leases, sessions
+from mbx.store import exposures, identities, leases, owners, sessions
 from mbx.store.database import Committed, Tx
 from mbx.store.leases import LeaseRow
 from mbx.store.sessions import SessionRow
@@ -97,6 +97,8 @@ class Timers:
     def _round(self, tx: Tx, now: Moment, seen: dict[int, int]) -> list[_Missing]:
         identities.save_last_seen(tx, seen, now.now_ms)
         sessions.forget_unused(tx)
+        exposures.forget_old(tx, now.now_ms)
+        owners.raise_clock(tx, now.now_ms)
         missing: list[_Missing] = []
         for row in leases.held(tx):
             if is_renewal_due(row.expires_ms or 0, now.now_ms):

@@ -1,0 +1,89 @@
+"""Trust and policy lines: the receiver's own words on a message, from its own records only."""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
+
+from mbx.core.authority import Grant, manner
+
+Origin = Literal["local", "paired", "owner", "unverified"]
+
+TRUST_LOCAL: Final = "local"
+AUTHORITY_OWNER: Final = "authority: OWNER"
+UNVERIFIED: Final = "unverified-sender"
+POLICY_ASK: Final = "ask"
+_ASK_MEANS: Final = "read, answer, share information, ack; nothing more is delegated"
+
+_IMITATION: Final = re.compile(
+    r"[\W_]*(?:trust|policy|authority)(?:[\W_]*line)?[\W_]*[:=\uff1a]", re.IGNORECASE
+)
+_WORDS: Final = re.compile("trust|policy|authority", re.IGNORECASE)
+_UNSEEN: Final = re.compile(
+    "[\u00ad\u034f\u061c\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+)
+"""Characters that people do not see, and a model may read over."""
+
+
+class Lines(NamedTuple):
+    """`trust` and `policy` for listings, and the two lines of a message that is read."""
+
+    trust: str
+    policy: str
+    trust_line: str
+    policy_line: str
+
+
+def owner_lines(key_id: str) -> Lines:
+    """Of mail that the owner's own key signed: its authority stands alone."""
+    line = f"authority: OWNER (signed by the owner's key {key_id})"
+    return Lines(AUTHORITY_OWNER, "owner", line, "")
+
+
+def local_lines(grant: Grant, rfc3339: Callable[[int], str]) -> Lines:
+    """Of mail that an identity of this host sent under its lease."""
+    trust_line = "trust: local (sent by an identity of this host, under its lease)"
+    return Lines(TRUST_LOCAL, policy_word(grant), trust_line, policy_line(grant, rfc3339))
+
+
+def unverified_lines(grant: Grant, rfc3339: Callable[[int], str]) -> Lines:
+    """Of mail whose sender's words nothing proves."""
+    trust_line = f"trust: {UNVERIFIED} (nothing proves who wrote this)"
+    return Lines(UNVERIFIED, policy_word(grant), trust_line, policy_line(grant, rfc3339))
+
+
+def policy_word(grant: Grant) -> str:
+    """The policy in a listing: ``ask``, or the level and its classes."""
+    if not grant.classes:
+        return POLICY_ASK
+    return f"{grant.level}: {', '.join(grant.classes)}"
+
+
+def policy_line(grant: Grant, rfc3339: Callable[[int], str]) -> str:
+    """The policy of a message that is read: what it lets the agent do, by which record, till when.
+
+    ``ask`` names the record that would have governed, and why it grants nothing.
+    """
+    if not grant.classes:
+        record = f"record {grant.record}" if grant.record else ""
+        means = "; ".join(one for one in (_ASK_MEANS, grant.reason, record) if one)
+        return f"policy: ask ({means})"
+    words = [", ".join(grant.classes)]
+    if how := manner(grant):
+        words.append(how)
+    if grant.reason:
+        words.append(grant.reason)
+    words.append(f"record {grant.record}")
+    if grant.exp_ms is not None:
+        words.append(f"until {rfc3339(grant.exp_ms)}")
+    if grant.projects:
+        words.append(f"projects {', '.join(grant.projects)}")
+    return f"policy: {grant.level} ({'; '.join(words)})"
+
+
+def imitations(body: str) -> int:
+    """How many lines of a body look like a trust or policy line of ours."""
+    if body.isascii() and _WORDS.search(body) is None:
+        return 0
+    seen = _UNSEEN.sub("", unicodedata.normalize("NFKC", body))
+    return sum(1 for line in seen.splitlines() if _IMITATION.match(line) is not None)

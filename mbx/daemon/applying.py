@@ -1,0 +1,296 @@
+"""Applying what the owner signed: verified with the owner's key, acting once.
+
+The act, its audit row and the host's signed acceptance are one transaction. A record that cannot
+act now changes nothing, and may be tried again as long as it is fresh.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from mbx.core import authority, keys
+from mbx.core.authority import OwnerKey, record_digest
+from mbx.core.canonical import JsonValue
+from mbx.core.errors import MbxError
+from mbx.core.limits import DRAFT_TTL_MS
+from mbx.core.policy import Policy, Revocation
+from mbx.core.record import Record, RecordError, Sealed, verify
+from mbx.daemon import codec, displacing
+from mbx.daemon.context import Answer, Context, Result
+from mbx.daemon.drafting import INIT
+from mbx.daemon.effects import Authorised, Effect
+from mbx.daemon.times import rfc3339
+from mbx.store import audit, owners
+from mbx.store.database import Tx
+
+DRAFT_AGAIN: Final = "repeat the command: it makes a new draft"
+
+
+class Applied(NamedTuple):
+    """What a record did: its place in the chain (if it has one), what it changed, its effects."""
+
+    result: Result
+    version: int | None = None
+    effects: tuple[Effect, ...] = ()
+
+
+Act = Callable[[Context, Tx, Record, Mapping[str, JsonValue]], Applied]
+"""What one kind of record does, from the record and its verified payload."""
+
+
+def apply(context: Context, tx: Tx, record: Record) -> Answer:
+    """Do what the record says, or answer as before. Raises MbxError; then nothing has changed."""
+    earlier = owners.find(tx, _id(record))
+    if earlier is not None and earlier.payload == record.payload:
+        return Answer({**json.loads(earlier.answer), "duplicate": True})
+    act = _ACTS.get(record.kind)
+    if act is None:
+        raise MbxError("usage", "that is no kind of record that the owner signs")
+    payload = {} if act is _rotate else _verified(context, tx, record)
+    applied = act(context, tx, record, payload)
+    return _kept(context, tx, record, applied)
+
+
+def enroll(context: Context, tx: Tx, record: Record) -> Answer:
+    """The first key of the owner; the gate has seen that the caller is at the owner's terminal."""
+    if owners.keys(tx) and owners.find(tx, _id(record)) is None:
+        raise MbxError(
+            "conflict", "this host has an owner already", "mbx owner rotate changes the key"
+        )
+    if owners.keys(tx):
+        return apply(context, tx, record)
+    key, payload = _introduced(context, record, former=None)
+    if payload["previous"] is not None:
+        raise MbxError("conflict", "the record names a key before it; this host knows none")
+    owners.add_key(tx, key, context.moment.now_ms, 0)
+    _audit(context, tx, "owner", record, owner=key.key_id)
+    applied = Applied({"before": None, "after": {"owner": key.key_id}})
+    return _kept(context, tx, record, applied)
+
+
+# -- what each kind does --------------------------------------------------------------------------
+
+
+def _rotate(context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]) -> Applied:
+    """`payload` is not verified yet: the record brings one of the two keys that signed it."""
+    if not owners.keys(tx):
+        raise MbxError("owner-required", "this host has no owner yet", INIT)
+    known = owners.keys(tx)[0]
+    key, content = _introduced(context, record, former=known)
+    _check_age(context, tx, content)
+    version = owners.version(tx)
+    if content["previous"] != known.key_id or content["until_version"] != version:
+        raise MbxError("conflict", "the draft was made for another state of the chain", DRAFT_AGAIN)
+    owners.add_key(tx, key, context.moment.now_ms, version)
+    _audit(context, tx, "owner", record, owner=key.key_id, before=known.key_id)
+    return Applied({"before": {"owner": known.key_id}, "after": {"owner": key.key_id}})
+
+
+def _introduced(
+    context: Context, record: Record, former: OwnerKey | None
+) -> tuple[OwnerKey, Mapping[str, JsonValue]]:
+    """The key that a record of kind rotate brings, which must have signed it too.
+
+    Its own signature proves possession and nothing else: trust comes from the owner's terminal, or
+    from the signature of the key before it.
+    """
+    try:
+        claimed = json.loads(record.payload) if len(record.payload) < _ROTATE_MAX_CHARS else {}
+        public = bytes.fromhex(claimed["public_key"])
+        key = OwnerKey(keys.key_id("owner", public), public)
+        signers = {key.key_id: public} | ({former.key_id: former.public} if former else {})
+        payload = verify(record, kind="rotate", signers=signers, audience=context.host.key_id)
+    except (RecordError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise MbxError("owner-required", f"the record is not to be believed: {error}") from error
+    if payload.keys() != _ROTATE_FIELDS or payload["owner"] != key.key_id:
+        raise MbxError("owner-required", "the record is not to be believed: fields are wrong")
+    if not keys.is_strong_public_key(public):
+        raise MbxError("owner-required", "the record is not to be believed: a weak key")
+    return key, payload
+
+
+_ROTATE_MAX_CHARS: Final = 4_096
+_ROTATE_FIELDS: Final = frozenset(
+    "v type iat nonce aud owner public_key previous until_version".split()
+)
+
+
+def _chained(context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]) -> Applied:
+    """A policy or a revocation: the next of the chain, or refused. No version is used twice."""
+    version = max(owners.version(tx), context.authority.floor) + 1
+    links = owners.chain(tx)
+    if payload.get("version") != version:
+        raise MbxError(
+            "conflict",
+            f"the chain is at version {version - 1}; the record is for {payload.get('version')}",
+            DRAFT_AGAIN,
+        )
+    previous = record_digest(links[-1].record) if links else None
+    if version > 1 and previous is None:
+        previous = "0" * 64
+    if payload.get("previous") != previous:
+        raise MbxError("conflict", "the record follows another record than ours", DRAFT_AGAIN)
+    before = _effective(context, tx)
+    try:
+        entry, _ = authority.read_link(version, record, owners.keys(tx), context.host.key_id)
+    except RecordError as error:
+        raise MbxError("owner-required", f"the record is not to be believed: {error}") from error
+    _audit(context, tx, record.kind, record, version=version, **_summary(entry))
+    return Applied({"version": version, "before": {"policies": before}, **_summary(entry)}, version)
+
+
+def _summary(entry: authority.Entry) -> dict[str, JsonValue]:
+    if isinstance(entry, Policy):
+        return {
+            "to": [subject.name for subject in entry.to],
+            "level": entry.level,
+            "classes": list(entry.classes),
+            "from": [source.words for source in entry.sources],
+            "until": rfc3339(entry.exp_ms),
+        }
+    if isinstance(entry, Revocation):
+        return {"revokes": list(entry.records) if entry.records is not None else "all"}
+    return {}
+
+
+def _effective(context: Context, tx: Tx) -> int:
+    """How many policies grant something now."""
+    book = context.authority.book(tx)
+    clock = context.authority.clock(tx, context.moment.now_ms)
+    return sum(1 for one in book.policies() if not book.standing(one, clock))
+
+
+def _takeover(
+    context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]
+) -> Applied:
+    result, granted = displacing.take_over(context, tx, record, payload)
+    return Applied(result, effects=(granted,))
+
+
+def _directive(
+    context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]
+) -> Applied:
+    """Housekeeping by the owner's word; `act` says which."""
+    act = payload.get("act")
+    if act == _CLOCK:
+        return _set_clock(context, tx, record, payload)
+    raise MbxError("owner-required", "the record is not to be believed: unknown act")
+
+
+def _set_clock(
+    context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]
+) -> Applied:
+    no, head = audit.head(tx)
+    high_ms, now_ms = owners.clock_high_ms(tx), context.moment.now_ms
+    made_for = (payload.get("high"), payload.get("audit_no"), payload.get("audit_hash"))
+    if payload.keys() != _CLOCK_FIELDS or made_for != (high_ms, no, head.hex()):
+        raise MbxError("conflict", "something has happened since the draft was made", DRAFT_AGAIN)
+    owners.set_clock(tx, now_ms)
+    _audit(context, tx, _CLOCK, record, before=high_ms, after=now_ms)
+    return Applied({"before": {"at": rfc3339(high_ms)}, "after": {"at": rfc3339(now_ms)}})
+
+
+_CLOCK: Final = "clock"
+_CLOCK_FIELDS: Final = frozenset("v type iat nonce aud owner act high audit_no audit_hash".split())
+
+_ACTS: Final[Mapping[str, Act]] = {
+    "rotate": _rotate,
+    "directive": _directive,
+    "policy": _chained,
+    "revoke": _chained,
+    "takeover": _takeover,
+}
+"""Kind of record -> what it does. The record is verified and meant for this host."""
+
+
+# -- believing and keeping ------------------------------------------------------------------------
+
+
+def _verified(context: Context, tx: Tx, record: Record) -> Mapping[str, JsonValue]:
+    """The payload, signed by the owner's key of now, for this host, neither stale nor early."""
+    known = owners.keys(tx)
+    if not known:
+        raise MbxError("owner-required", "this host has no owner yet", INIT)
+    owner = known[0]
+    signers = {owner.key_id: owner.public}
+    try:
+        payload = verify(record, kind=record.kind, signers=signers, audience=context.host.key_id)
+    except RecordError as error:
+        raise MbxError(
+            "owner-required", f"the record is not to be believed: {error}", DRAFT_AGAIN
+        ) from error
+    if payload.get("owner") != owner.key_id:
+        raise MbxError("owner-required", "the record names another owner than the one who signed")
+    _check_age(context, tx, payload)
+    return payload
+
+
+def _check_age(context: Context, tx: Tx, payload: Mapping[str, JsonValue]) -> None:
+    """A clock that was set back revives nothing until the owner says that it is right."""
+    now_ms = context.moment.now_ms
+    if payload.get("act") == _CLOCK:
+        return
+    if context.authority.clock(tx, now_ms).is_behind:
+        raise MbxError(
+            "closed",
+            f"the clock is behind: it was {rfc3339(owners.clock_high_ms(tx))} before",
+            "set the clock right; if it is right now, mbx owner clock",
+        )
+    iat_ms, exp_ms = payload["iat"], payload.get("exp")
+    assert isinstance(iat_ms, int)
+    if isinstance(exp_ms, int) and now_ms >= exp_ms:
+        raise MbxError("closed", f"the record expired at {rfc3339(exp_ms)}", DRAFT_AGAIN)
+    if now_ms - iat_ms >= DRAFT_TTL_MS:
+        raise MbxError("closed", "the draft is more than a day old", DRAFT_AGAIN)
+
+
+def _kept(context: Context, tx: Tx, record: Record, applied: Applied) -> Answer:
+    result: Result = {
+        "applied": True,
+        "duplicate": False,
+        "kind": record.kind,
+        "id": record.id,
+        **applied.result,
+    }
+    acceptance = _acceptance(context, tx, record, applied.version)
+    result["acceptance"] = {"id": acceptance.id, "seq": tx.commit_seq}
+    owners.raise_clock(tx, context.moment.now_ms)
+    answer = codec.encode(result).decode()
+    owners.add(tx, record, applied.version, context.moment.now_ms, answer, acceptance)
+    head_no, head_hash = audit.head(tx)
+    told = Authorised(max(applied.version or 0, context.authority.floor), head_no, head_hash.hex())
+    return Answer(result, (told, *applied.effects))
+
+
+def _acceptance(context: Context, tx: Tx, record: Record, version: int | None) -> Sealed:
+    """The host's word that it applied the record: where in its history, after which audit row."""
+    no, head = audit.head(tx)
+    return context.host.sign(
+        "acceptance",
+        {
+            "v": 1,
+            "type": "acceptance",
+            "iat": context.moment.now_ms,
+            "nonce": context.moment.nonce("acceptance"),
+            "aud": owners.keys(tx)[0].key_id,
+            "record": record.id,
+            "kind": record.kind,
+            "version": version,
+            "seq": tx.commit_seq,
+            "audit_no": no,
+            "audit_hash": head.hex(),
+        },
+    )
+
+
+def _audit(context: Context, tx: Tx, act: str, record: Record, **detail: JsonValue) -> None:
+    audit.append(
+        tx, at_ms=context.moment.now_ms, act=act, identity=None, record=record.id, **detail
+    )
+
+
+def _id(record: Record) -> str:
+    try:
+        return record.id
+    except ValueError as error:
+        raise MbxError("usage", "the payload of the record is no text") from error

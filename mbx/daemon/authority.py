@@ -1,0 +1,116 @@
+"""The owner's chain as it stands in the store, verified once for each change; what it grants."""
+
+from typing import Final, Protocol
+
+from mbx.core import authority, lines
+from mbx.core.authority import Book, Clock, Content, Grant, OwnerKey
+from mbx.core.lines import Lines
+from mbx.core.policy import Sender
+from mbx.core.record import Record, RecordError, verify
+from mbx.daemon.times import rfc3339
+from mbx.store import messages, owners
+from mbx.store.database import Tx
+
+_EMPTY: Final = ("", "")
+
+
+class Written(Protocol):
+    """What a stored message tells of its writer: what its lines are computed from."""
+
+    @property
+    def no(self) -> int:
+        """Its key in the store."""
+
+    @property
+    def sender_identity(self) -> str:
+        """The id of the identity that wrote it."""
+
+    @property
+    def hop(self) -> int:
+        """How often its content was passed on."""
+
+    @property
+    def external(self) -> int:
+        """1 if it came from outside, or was written under the influence of what did."""
+
+    @property
+    def owner_key(self) -> str | None:
+        """The owner's key that signed it, None for the host's."""
+
+
+class Authority:
+    """Reads and verifies the chain when it has changed; `floor` is the second place's version."""
+
+    def __init__(self, own_host: str, floor: int = 0) -> None:
+        self._own_host = own_host
+        self.floor = floor
+        self._known: tuple[tuple[str, str], int, Book] = (_EMPTY, 0, Book(own_host))
+
+    def book(self, tx: Tx) -> Book:
+        """The verified chain, as of this transaction."""
+        state, floor = owners.state(tx), self.floor
+        known_state, known_floor, book = self._known
+        if (state, floor) != (known_state, known_floor):
+            book = authority.build(owners.chain(tx), owners.keys(tx), self._own_host, floor)
+            self._known = (state, floor, book)
+        return book
+
+    def clock(self, tx: Tx, now_ms: int) -> Clock:
+        """The wall clock beside the latest it ever was."""
+        return Clock(now_ms, owners.clock_high_ms(tx))
+
+
+class Reader:
+    """What one recipient may be made to do by each sender: for one request, in its transaction."""
+
+    def __init__(
+        self, office: Authority, tx: Tx, own_host: str, recipient: str, now_ms: int
+    ) -> None:
+        self._tx = tx
+        self._own_host = own_host
+        self._recipient = recipient
+        self._now_ms = now_ms
+        self._book = office.book(tx)
+        self._clock = office.clock(tx, now_ms) if self._book.entries else Clock(now_ms)
+        self._grants: dict[str, Grant] = {}
+
+    def grant(self, sender: str) -> Grant:
+        """What the owner delegated for mail of this sender (an identity of this host)."""
+        known = self._grants.get(sender)
+        if known is None and sender == self._recipient:
+            known = Grant(reason="mail from oneself delegates nothing")
+        if known is None:
+            known = self._book.grant(self._recipient, Sender(sender, self._own_host), self._clock)
+            self._grants[sender] = known
+        return known
+
+    def lines(self, written: Written) -> Lines:
+        """The receiver's own words on one message, computed now."""
+        if written.owner_key is not None:
+            if _is_owners(self._tx, written, self._own_host):
+                return lines.owner_lines(written.owner_key)
+            lowered = authority.lowered(authority.NOTHING, Content(is_verified=False))
+            return lines.unverified_lines(lowered, rfc3339)
+        content = Content(bool(written.external), written.hop)
+        lowered = authority.lowered(self.grant(written.sender_identity), content)
+        return lines.local_lines(lowered, rfc3339)
+
+
+def _is_owners(tx: Tx, written: Written, own_host: str) -> bool:
+    """Whether the stored mail is signed by a key of the owner's, now verified."""
+    keys = {key.key_id: key for key in owners.keys(tx)}
+    key = keys.get(written.owner_key or "")
+    return key is not None and verified_mail(
+        messages.signed(tx, written.no, key.key_id), key, own_host
+    )
+
+
+def verified_mail(record: Record, key: OwnerKey, own_host: str) -> bool:
+    """Whether `record` is mail that this key of the owner's signed for this host."""
+    try:
+        payload = verify(
+            record, kind="owner-mail", signers={key.key_id: key.public}, audience=own_host
+        )
+    except RecordError:
+        return False
+    return payload.get("owner") == key.key_id

@@ -1,0 +1,133 @@
+"""The owner's takeover, applied: the holder of one epoch gives way to a session that lives."""
+
+from collections.abc import Mapping
+
+from mbx.core import takeover
+from mbx.core.canonical import JsonValue
+from mbx.core.errors import MbxError
+from mbx.core.lease import LeaseState
+from mbx.core.record import Record, RecordError
+from mbx.core.takeover import Takeover
+from mbx.daemon import granting
+from mbx.daemon.context import Context, Result
+from mbx.daemon.effects import Granted
+from mbx.daemon.times import rfc3339
+from mbx.store import audit, identities, leases, sessions, waiting
+from mbx.store.database import Tx
+from mbx.store.identities import IdentityRow
+from mbx.store.leases import LeaseRow
+from mbx.store.sessions import SessionRow
+
+
+def take_over(
+    context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]
+) -> tuple[Result, Granted]:
+    """Displace the holder of the epoch that the record names, or raise MbxError and change nothing.
+
+    `conflict` for another epoch or a destination that holds something, `not-found` for one that is
+    not known or not alive, `closed` for a retired identity.
+    """
+    try:
+        wanted = takeover.read(payload)
+    except RecordError as error:
+        raise MbxError("owner-required", f"the record is not to be believed: {error}") from error
+    identity = identities.by_identity(tx, wanted.identity)
+    if identity is None:
+        raise MbxError("unknown-identity", "the identity of the record is not known here")
+    if identity.retired_ms is not None:
+        raise MbxError("closed", f"{identity.name} is retired", "mbx identity list --all")
+    row = leases.find(tx, identity.no)
+    before = _told(context, tx, identity, row)
+    if row.lease.epoch != wanted.epoch:
+        raise MbxError(
+            "conflict",
+            f"{identity.name} is at epoch {row.lease.epoch}; the takeover was signed for"
+            f" {wanted.epoch}",
+            "repeat the command: it makes a new draft",
+            before=before,
+        )
+    session = _destination(context, tx, wanted)
+    _refuse_holder(tx, identity, row, session)
+    displaced = sessions.by_no(tx, row.lease.session_no) if row.lease.session_no else None
+    granted = granting.take_over(context.host, context.moment, tx, identity, row, session)
+    if displaced is not None:
+        waiting.leave(tx, displaced.no)
+        waiting.forget_identity(tx, displaced.cli, displaced.session_id, identity.no)
+    audit.append(
+        tx,
+        at_ms=context.moment.now_ms,
+        act="takeover",
+        identity=identity.identity,
+        record=record.id,
+        epoch=granted.epoch,
+        to={"cli": session.cli, "session": session.session_id},
+        before={"cli": displaced.cli, "session": displaced.session_id} if displaced else None,
+        reason=wanted.reason,
+    )
+    after = _told(context, tx, identity, leases.find(tx, identity.no))
+    return {"agent": identity.name, "before": before, "after": after}, granted
+
+
+def _destination(context: Context, tx: Tx, wanted: Takeover) -> SessionRow:
+    """The one living session of that name, as the store or this daemon's memory knows it."""
+    rows = {
+        (row.process, row.conversation): row
+        for row in sessions.called(tx, wanted.cli, wanted.session)
+    }
+    for met in context.sessions_called(wanted.cli, wanted.session):
+        place = (met.process, met.conversation)
+        if place not in rows and context.look(met.process) != "dead":
+            known = sessions.find(tx, met.process, met.conversation)
+            rows[place] = known or sessions.create(
+                tx,
+                cli=met.cli,
+                session_id=met.session_id,
+                conversation=met.conversation,
+                process=met.process,
+                now_ms=context.moment.now_ms,
+            )
+    living = [row for row in rows.values() if context.look(row.process) != "dead"]
+    if len(living) == 1:
+        return living[0]
+    if living:
+        raise MbxError(
+            "ambiguous",
+            f"{len(living)} living processes go by {wanted.cli} {wanted.session}",
+            "release or end the others first",
+            candidates=[row.process.pid for row in living],
+        )
+    raise MbxError(
+        "not-found",
+        f"no living session {wanted.cli} {wanted.session} is known here",
+        "run mbx whoami in that session, then repeat the command",
+    )
+
+
+def _refuse_holder(tx: Tx, identity: IdentityRow, row: LeaseRow, session: SessionRow) -> None:
+    if session.identity_no is None or session.epoch is None:
+        return
+    lease = leases.find(tx, session.identity_no).lease
+    if lease.epoch != session.epoch or lease.state is LeaseState.FREE:
+        return  # it lost that: nothing is in the way
+    held = identities.by_no(tx, session.identity_no)
+    if held.no == identity.no and lease.state is LeaseState.HELD:
+        raise MbxError("conflict", f"that session already holds {held.name}", "mbx identity list")
+    if held.no != identity.no:
+        raise MbxError(
+            "conflict",
+            f"that session holds {held.name}; a session holds one identity",
+            "release it there first: mbx identity release",
+            holds=held.name,
+        )
+
+
+def _told(context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow) -> Result:
+    held = row.lease.state is LeaseState.HELD
+    holder = sessions.by_no(tx, row.lease.session_no) if held and row.lease.session_no else None
+    return {
+        "name": identity.name,
+        "state": row.lease.state.name.lower(),
+        "epoch": row.lease.epoch,
+        "since": rfc3339(row.lease.since_ms),
+        "holder": {"cli": holder.cli, "session": holder.session_id} if holder else None,
+    }

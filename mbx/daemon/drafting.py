@@ -1,0 +1,291 @@
+"""Drafts: the exact payloads for the owner to sign, written by the daemon that will apply them.
+
+A draft changes nothing. It names the state it was made for (an epoch, a predecessor), so that a
+record which comes late, or twice, finds another state and is refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from mbx.core import names, policy, takeover
+from mbx.core.authority import record_digest
+from mbx.core.canonical import JsonValue
+from mbx.core.errors import MbxError
+from mbx.core.ids import parse_prefix
+from mbx.core.keys import is_strong_public_key, key_id
+from mbx.core.lease import LeaseState
+from mbx.core.limits import (
+    NOTE_MAX_CHARS,
+    POLICY_TTL_MS,
+    POLICY_YOLO_TTL_MS,
+    TAKEOVER_TTL_MS,
+)
+from mbx.core.names import Address
+from mbx.core.policy import CLASSES_OF, Policy, Source, Subject
+from mbx.core.record import Record
+from mbx.core.takeover import Takeover
+from mbx.core.text import check_text
+from mbx.daemon import codec
+from mbx.daemon.context import Context
+from mbx.store import audit, identities, leases, owners, sessions
+from mbx.store.database import Tx
+from mbx.store.identities import IdentityRow
+
+INIT: Final = "mbx owner init (in a terminal of your own)"
+
+
+class Draft(NamedTuple):
+    """What is to be signed: `kind` and `payload`; `confirm` is what the owner types to agree."""
+
+    kind: str
+    payload: Mapping[str, JsonValue]
+    confirm: str = ""
+
+    def text(self) -> str:
+        """The exact text."""
+        return codec.canonical(self.payload).decode()
+
+    def word(self) -> str:
+        """What the owner types: a name, else the first six characters of the record's id."""
+        return self.confirm or _record_id(self.kind, self.text())[:6]
+
+
+def owner_id(tx: Tx) -> str:
+    """The key id of the owner. Raises MbxError owner-required while there is none."""
+    known = owners.keys(tx)
+    if not known:
+        raise MbxError("owner-required", "this host has no owner yet", INIT)
+    return known[0].key_id
+
+
+def envelope(context: Context, owner: str) -> dict[str, JsonValue]:
+    """What every owner record says: when, which, for whom, by whose key."""
+    return {
+        "iat": context.moment.now_ms,
+        "nonce": context.moment.nonce("owner record"),
+        "aud": context.host.key_id,
+        "owner": owner,
+    }
+
+
+def _chained(context: Context, tx: Tx) -> dict[str, JsonValue]:
+    """The envelope of the next record of the chain."""
+    links = owners.chain(tx)
+    previous = record_digest(links[-1].record) if links else None
+    # Over a gap the chain goes on where it once was: what is missing stays missing.
+    version = max(links[-1].version if links else 0, context.authority.floor) + 1
+    if version > 1 and previous is None:
+        previous = "0" * 64
+    return {
+        **envelope(context, owner_id(tx)),
+        "version": version,
+        "previous": previous,
+        "chain": context.host.key_id,
+    }
+
+
+# -- the owner's key ------------------------------------------------------------------------------
+
+
+def rotation(context: Context, tx: Tx, public: bytes) -> Draft:
+    """The first key of the owner, or its successor: signed by the new key, and by the old one."""
+    if not is_strong_public_key(public):
+        raise MbxError("usage", "public_key is not an Ed25519 key")
+    known = owners.keys(tx)
+    return Draft(
+        "rotate",
+        {
+            "v": 1,
+            "type": "rotate",
+            **envelope(context, key_id("owner", public)),
+            "public_key": public.hex(),
+            "previous": known[0].key_id if known else None,
+            "until_version": owners.version(tx),
+        },
+    )
+
+
+# -- directives -----------------------------------------------------------------------------------
+
+
+def clock(context: Context, tx: Tx) -> Draft:
+    """The owner's word that the clock is right although it was later before.
+
+    It names the state of the audit log, which never comes again, since no time could be trusted to
+    say when it was signed.
+    """
+    no, head = audit.head(tx)
+    return Draft(
+        "directive",
+        {
+            "v": 1,
+            "type": "directive",
+            **envelope(context, owner_id(tx)),
+            "act": "clock",
+            "high": owners.clock_high_ms(tx),
+            "audit_no": no,
+            "audit_hash": head.hex(),
+        },
+        "clock",
+    )
+
+
+# -- takeover -------------------------------------------------------------------------------------
+
+
+def displacing(context: Context, tx: Tx, name: str, cli: str, session: str, reason: str) -> Draft:
+    """A takeover of the identity as it is held now. Raises MbxError unknown-identity, closed."""
+    identity = named(tx, name)
+    if identity.retired_ms is not None:
+        raise MbxError("closed", f"{name} is retired", "mbx identity list --all")
+    row = leases.find(tx, identity.no)
+    held = row.lease.state is LeaseState.HELD
+    holder = sessions.by_no(tx, row.lease.session_no) if held and row.lease.session_no else None
+    now_ms = context.moment.now_ms
+    wanted = Takeover(
+        identity.identity,
+        name,
+        row.lease.epoch,
+        cli,
+        session,
+        reason,
+        now_ms,
+        now_ms + TAKEOVER_TTL_MS,
+    )
+    shown: dict[str, JsonValue] | None = None
+    if holder is not None:
+        since_ms = row.lease.since_ms
+        shown = {"cli": holder.cli, "session": holder.session_id, "since": since_ms}
+    content = takeover.payload(wanted, shown, envelope(context, owner_id(tx)))
+    takeover.read(content)
+    return Draft("takeover", content, name)
+
+
+# -- policies -------------------------------------------------------------------------------------
+
+
+class Wanted(NamedTuple):
+    """A policy as the owner asked for it.
+
+    `classes` None: all of the level's; `ttl_ms` None: the usual term of the level.
+    """
+
+    to: Sequence[str]
+    level: str
+    classes: Sequence[str] | None
+    sources: Sequence[str]
+    projects: Sequence[str]
+    ttl_ms: int | None
+    reason: str
+
+
+def delegation(context: Context, tx: Tx, wanted: Wanted) -> Draft:
+    """The next record of the chain: a policy. Raises MbxError for what a policy cannot be."""
+    usual_ms = POLICY_YOLO_TTL_MS if wanted.level == policy.YOLO else POLICY_TTL_MS
+    ttl_ms = usual_ms if wanted.ttl_ms is None else wanted.ttl_ms
+    most_ms = policy.ttl_max_ms(wanted.level)
+    if not 0 < ttl_ms <= most_ms:
+        days = most_ms // 86_400_000
+        raise MbxError("usage", f"a policy of level {wanted.level} lasts {days} days at most")
+    every = CLASSES_OF[wanted.level]
+    beyond = [one for one in wanted.classes or () if one not in every]
+    if beyond:
+        words = f"level {wanted.level} cannot delegate {', '.join(beyond)}"
+        raise MbxError("usage", words, f"its classes: {', '.join(every) or 'none'}")
+    chained = _chained(context, tx)
+    now_ms = context.moment.now_ms
+    content = policy.policy_payload(
+        Policy(
+            version=0,
+            id="",
+            iat_ms=now_ms,
+            exp_ms=now_ms + ttl_ms,
+            to=tuple(_subject(tx, name) for name in dict.fromkeys(wanted.to)),
+            level=wanted.level,
+            classes=tuple(one for one in every if wanted.classes is None or one in wanted.classes),
+            sources=tuple(_sources(context, tx, wanted.sources)),
+            projects=tuple(wanted.projects),
+            reason=wanted.reason,
+        ),
+        chained,
+    )
+    policy.read_policy(content, "")
+    return Draft("policy", content)
+
+
+def revocation(context: Context, tx: Tx, records: Sequence[str] | None, reason: str) -> Draft:
+    """The next record of the chain: a revocation of these records, or (None) of all."""
+    check_text("reason", reason, NOTE_MAX_CHARS)
+    content = policy.revoke_payload(records, reason, _chained(context, tx))
+    policy.read_revocation(content, "")
+    return Draft("revoke", content, "all" if records is None else "")
+
+
+def policy_called(context: Context, tx: Tx, text: str) -> Policy:
+    """The one policy whose record id starts with `text`. Raises MbxError not-found, ambiguous."""
+    prefix = parse_prefix(text)
+    found = [one for one in context.authority.book(tx).policies() if prefix.matches(one.id)]
+    if not found:
+        raise MbxError("not-found", f"no policy with id {text}", "mbx policy list --all")
+    if len(found) > 1:
+        raise MbxError(
+            "ambiguous",
+            f"{text} fits {len(found)} policies",
+            "give more characters of the id",
+            candidates=[one.id for one in found],
+        )
+    return found[0]
+
+
+def named(tx: Tx, name: str) -> IdentityRow:
+    """The identity of this name. Raises MbxError unknown-identity with suggestions."""
+    identity = identities.by_name(tx, name)
+    if identity is None or name == names.OWNER:
+        close = names.suggest(name, identities.names(tx))
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        words = f"there is no identity of that name{hint}"
+        raise MbxError("unknown-identity", words, "mbx identity list", suggestions=close)
+    return identity
+
+
+def _subject(tx: Tx, name: str) -> Subject:
+    identity = named(tx, name)
+    return Subject(identity.identity, identity.name)
+
+
+def _sources(context: Context, tx: Tx, wanted: Sequence[str]) -> list[Source]:
+    """What the words name now, each once. A role is who has it now: a newcomer has no right."""
+    found: dict[tuple[str, str, str], Source] = {}
+    for word in wanted:
+        for source in _source(context, tx, word):
+            found.setdefault((source.kind, source.host, source.identity), source)
+    return list(found.values())
+
+
+def _source(context: Context, tx: Tx, word: str) -> list[Source]:
+    host = context.host
+    if word == "local":
+        return [Source("local")]
+    if word.startswith("host:"):
+        if word[5:] != host.label:
+            raise MbxError("not-paired", f"no paired host is called {word[5:]}", "mbx peers list")
+        return [Source("local")]
+    address: Address = names.parse_address(word)
+    if address.host not in (None, host.label):
+        raise MbxError("not-paired", f"no paired host is called {address.host}", "mbx peers list")
+    if address.kind == "role":
+        members = [who for who, _ in leases.of_role(tx, address.name)]
+        if not members:
+            raise MbxError("unknown-identity", f"nobody has the role {address.name}")
+        via: str | None = f"role:{address.name}"
+    elif address.kind == "name":
+        members, via = [named(tx, address.name)], None
+    else:
+        raise MbxError("usage", f"{word} is no sender: give local, host:, role: or a name")
+    return [
+        Source("identity", host.key_id, host.label, who.identity, who.name, via) for who in members
+    ]
+
+
+def _record_id(kind: str, payload: str) -> str:
+    return Record(kind, payload, {}).id

@@ -1,0 +1,45 @@
+"""Sessions that spoke to this daemon: the owner may give one an identity that it never asked for.
+
+Only in memory, and only so many: a session that is not known any more is known again as soon as it
+says a word, such as ``mbx whoami``.
+"""
+
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from mbx.core.evidence import Lineage, Process
+
+KEPT_MAX: Final = 1_024
+"""Twice the connections of one daemon."""
+
+
+class Encounter(NamedTuple):
+    """A session as the walk found it."""
+
+    cli: str
+    session_id: str
+    process: Process
+    conversation: str
+
+
+class Encounters:
+    """The sessions met last, by what they are called; one name may have been several processes."""
+
+    def __init__(self) -> None:
+        self._met: OrderedDict[Encounter, None] = OrderedDict()
+
+    def met(self, lineage: Lineage) -> None:
+        """A caller whose session is known said hello."""
+        if lineage.verdict != "session" or lineage.process is None:
+            return
+        one = Encounter(lineage.cli, lineage.session_id, lineage.process, lineage.conversation)
+        self._met[one] = None
+        self._met.move_to_end(one)
+        if len(self._met) > KEPT_MAX:
+            self._met.popitem(last=False)
+
+    def called(self, cli: str, session_id: str) -> list[Encounter]:
+        """Those that go by this name, newest first."""
+        return [
+            one for one in reversed(self._met) if (one.cli, one.session_id) == (cli, session_id)
+        ]

@@ -1,0 +1,147 @@
+"""Rows of the owner's keys and records: what was signed, what it answered, the chain's head."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from mbx.core.authority import Link, OwnerKey
+from mbx.core.canonical import encode, parse
+from mbx.core.record import Record, Sealed
+from mbx.store.database import Tx
+
+_COLUMNS: Final = (
+    "SELECT no, kind, record_id, version, payload, signatures, applied_ms, answer, acceptance,"
+    " acceptance_signature FROM owner_records"
+)
+_BY_ID: Final = _COLUMNS + " WHERE record_id = ?"
+_CHAIN: Final = _COLUMNS + " WHERE version IS NOT NULL ORDER BY version"
+_ALL: Final = _COLUMNS + " ORDER BY no"
+_SIGNATURES_MAX_BYTES: Final = 4_096
+_CLOCK: Final = "clock_high_ms"
+
+
+class OwnerRecordRow(NamedTuple):
+    """One applied record of the owner's, and the host's signed word on it."""
+
+    no: int
+    kind: str
+    record_id: str
+    version: int | None
+    payload: str
+    signatures: str
+    applied_ms: int
+    answer: str
+    acceptance: str
+    acceptance_signature: bytes
+
+    def record(self) -> Record:
+        """The record as it was signed; without signatures where the row was damaged."""
+        return Record(self.kind, self.payload, _signatures(self.signatures))
+
+
+def keys(tx: Tx) -> list[OwnerKey]:
+    """The owner's keys, the one of now first; empty while there is no owner."""
+    rows = tx.all("SELECT key_id, public_key, until_version FROM owner_keys ORDER BY no DESC")
+    return [OwnerKey(*row) for row in rows]
+
+
+def since_ms(tx: Tx) -> int | None:
+    """When the key of now was recorded (ms UTC)."""
+    row = tx.one("SELECT since_ms FROM owner_keys ORDER BY no DESC LIMIT 1")
+    return int(row[0]) if row else None
+
+
+def add_key(tx: Tx, key: OwnerKey, now_ms: int, until_version: int) -> None:
+    """Record the key of now; the one before it verifies the chain up to `until_version`."""
+    tx.run("UPDATE owner_keys SET until_version = ? WHERE until_version IS NULL", (until_version,))
+    tx.run(
+        "INSERT INTO owner_keys (key_id, public_key, since_ms) VALUES (?, ?, ?)",
+        (key.key_id, key.public, now_ms),
+    )
+
+
+def find(tx: Tx, record_id: str) -> OwnerRecordRow | None:
+    """The applied record of this id."""
+    row = tx.one(_BY_ID, (record_id,))
+    return OwnerRecordRow(*row) if row else None
+
+
+def add(
+    tx: Tx, record: Record, version: int | None, now_ms: int, answer: str, acceptance: Sealed
+) -> None:
+    """Keep an applied record, its first answer, and the host's acceptance."""
+    tx.run(
+        "INSERT INTO owner_records (kind, record_id, version, payload, signatures, applied_ms,"
+        " answer, acceptance, acceptance_signature) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            record.kind,
+            record.id,
+            version,
+            record.payload,
+            encode([[key_id, text] for key_id, text in sorted(record.signatures.items())]),
+            now_ms,
+            answer,
+            acceptance.payload,
+            acceptance.signature,
+        ),
+    )
+
+
+def chain(tx: Tx) -> list[Link]:
+    """The records of policies and revocations as they lie in the store, by version."""
+    rows = [OwnerRecordRow(*row) for row in tx.all(_CHAIN)]
+    return [Link(row.version, row.record()) for row in rows if row.version is not None]
+
+
+def everything(tx: Tx) -> list[OwnerRecordRow]:
+    """All applied records, in order."""
+    return [OwnerRecordRow(*row) for row in tx.all(_ALL)]
+
+
+def state(tx: Tx) -> tuple[str, str]:
+    """Names what the chain and the keys are now: equal as long as nothing was added to either.
+
+    Ids, not counts: after a rollback a count comes again for another record.
+    """
+    row = tx.one(
+        "SELECT coalesce((SELECT record_id FROM owner_records ORDER BY no DESC LIMIT 1), ''),"
+        " coalesce((SELECT key_id FROM owner_keys ORDER BY no DESC LIMIT 1), '')"
+    )
+    return (str(row[0]), str(row[1])) if row else ("", "")
+
+
+def version(tx: Tx) -> int:
+    """The version of the chain's newest record; 0 for none."""
+    row = tx.one("SELECT coalesce(max(version), 0) FROM owner_records")
+    return int(row[0]) if row else 0
+
+
+def clock_high_ms(tx: Tx) -> int:
+    """The latest wall clock that something was recorded at (ms UTC)."""
+    row = tx.one("SELECT value FROM counters WHERE name = ?", (_CLOCK,))
+    return int(row[0]) if row else 0
+
+
+def raise_clock(tx: Tx, now_ms: int) -> None:
+    """Remember the wall clock, if it is later than ever."""
+    tx.run("UPDATE counters SET value = ?1 WHERE name = ?2 AND value < ?1", (now_ms, _CLOCK))
+
+
+def set_clock(tx: Tx, now_ms: int) -> None:
+    """The owner signed something at this time: it is the true one, also if it is earlier."""
+    tx.run("UPDATE counters SET value = ? WHERE name = ?", (now_ms, _CLOCK))
+
+
+def _signatures(text: str) -> dict[str, str]:
+    try:
+        pairs = parse(text.encode(), _SIGNATURES_MAX_BYTES)
+        return dict(_pairs(pairs if isinstance(pairs, list) else []))
+    except ValueError:
+        return {}
+
+
+def _pairs(pairs: Sequence[object]) -> list[tuple[str, str]]:
+    found = []
+    for pair in pairs:
+        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(x, str) for x in pair):
+            found.append((str(pair[0]), str(pair[1])))
+    return found
