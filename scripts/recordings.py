@@ -378,7 +378,7 @@ def _delegate(talk: _Conversation, ana: Speaker, human: Speaker) -> None:
     public = key.public.hex()
     first = talk.speak(ana, "owner.draft", keep=False, act="rotate", public_key=public)
     talk.speak(human, "owner.enroll", record=_signed(first, key))
-    wanted = {"act": "policy", "to": ["ana"], "from": ["local"], "level": "collaborate"}
+    wanted: dict[str, Any] = {"act": "policy", "to": ["ana"], "from": ["local"], "level": "collaborate"}
     draft = talk.speak(ana, "owner.draft", **wanted)
     applied = talk.speak(ana, "owner.apply", record=_signed(draft, key))
     talk.speak(ana, "owner.show")
