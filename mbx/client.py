@@ -358,13 +358,23 @@ def _keywords(facts: JsonObject) -> JsonObject:
 
 
 def _is_served(paths: Paths) -> bool:
-    """Whether the run folder we see is, or may be, that of the daemon."""
-    from mbx.launch import is_served
+    """Whether the run folder we see is, or may be, that of the daemon, which holds it locked."""
+    import fcntl
 
+    if os.path.lexists(paths.socket_path()):
+        return True
     try:
-        return os.path.lexists(paths.socket_path()) or is_served(paths)
+        folder = os.open(paths.run_dir(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return True
+    try:
+        fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(folder)
 
 
 def _answer(connection: Connection, number: int, deadline: float) -> JsonObject:

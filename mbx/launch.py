@@ -64,18 +64,6 @@ def start_daemon(paths: Paths, environ: Mapping[str, str], clock: Clock) -> bool
     return said.get("ready") is True
 
 
-def is_served(paths: Paths) -> bool:
-    """Whether a daemon holds the run folder as we see it: a sandbox may show us another one.
-
-    Raises OSError where there is no such folder.
-    """
-    folder = os.open(paths.run_dir(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return not _taken(folder, fcntl.LOCK_SH)
-    finally:
-        os.close(folder)
-
-
 class ProcessEnd:
     """Waiting for the end of a process that is no child; opened while it surely still runs."""
 
