@@ -43,7 +43,9 @@ told = os.uname()
 os.uname = lambda: os.uname_result((told[0], "desktop", *told[2:]))
 from mbx.daemon import world
 if sys.argv[1:]:
+    # Both clocks: one that goes by without the other was set, and the daemon would keep house.
     world.SystemWorld.now_ms = lambda self: int(open(sys.argv[1]).read())
+    world.SystemWorld.monotonic_ms = world.SystemWorld.now_ms
 from mbx.daemon.__main__ import main
 sys.exit(main(["--foreground"]))
 """
@@ -244,6 +246,8 @@ class _Conversation:
         """Ask; the result or the error. What is kept is shown below its method."""
         self._now_ms += _STEP_MS
         self._clock.write_text(str(self._now_ms))
+        if method not in ("hello", "daemon.stop"):
+            _until_indexed(speaker)
         made = speaker.hello(**params) if method == "hello" else speaker.ask(method, params)
         if keep:
             shown = Exchange(self._settled(made.request), self._settled(made.answer))
@@ -253,6 +257,12 @@ class _Conversation:
     def _settled(self, message: dict[str, Any]) -> Any:
         text = json.dumps(message).replace(str(self._home), _SHOWN_HOME)
         return _with_sample_numbers(json.loads(self._stable.text(text)))
+
+
+def _until_indexed(speaker: Speaker) -> None:
+    """The index follows by commits of its own, and numbers of commits are signed."""
+    while speaker.ask("daemon.status", {}).answer["result"]["index_pending"]:
+        pass
 
 
 _SAMPLES: Final = {
@@ -378,9 +388,16 @@ def _delegate(talk: _Conversation, ana: Speaker, human: Speaker) -> None:
     public = key.public.hex()
     first = talk.speak(ana, "owner.draft", keep=False, act="rotate", public_key=public)
     talk.speak(human, "owner.enroll", record=_signed(first, key))
-    wanted: dict[str, Any] = {"act": "policy", "to": ["ana"], "from": ["local"], "level": "collaborate"}
+    wanted: dict[str, Any] = {
+        "act": "policy",
+        "to": ["ana"],
+        "from": ["local"],
+        "level": "collaborate",
+    }
     draft = talk.speak(ana, "owner.draft", **wanted)
     applied = talk.speak(ana, "owner.apply", record=_signed(draft, key))
+    letter: dict[str, Any] = {"subject": "Old port", "body": "8080 is closed on Monday."}
+    talk.speak(human, "owner.compose", to=["ana"], **letter)
     talk.speak(ana, "owner.show")
     talk.speak(ana, "policy.list")
     talk.speak(ana, "policy.show", id=applied["id"])
