@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from mbx.core.limits import ANSWER_MAX_BYTES
+from mbx.core.limits import REQUEST_LINE_MAX_BYTES
 
 JsonObject = dict[str, Any]
 """A decoded JSON object; whoever uses a field knows its type from the contract."""
 
-LINE_MAX_BYTES: Final = ANSWER_MAX_BYTES + 64 * 1024
-"""An answer, and slack for the envelope around it."""
+LINE_MAX_BYTES: Final = REQUEST_LINE_MAX_BYTES
+"""Lists and reads stop at half of it; the draft of a letter is as long as its request will be."""
 _CHUNK_BYTES: Final = 64 * 1024
 _PEER_CREDENTIALS_BYTES: Final = 12  # struct ucred of unix(7): pid, uid, gid
 

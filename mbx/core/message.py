@@ -4,6 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mbx.core.canonical import JsonValue
+from mbx.core.limits import (
+    RECIPIENTS_MAX,
+    REF_MAX_CHARS,
+    REFS_MAX,
+    SUBJECT_MAX_CHARS,
+    TOPIC_MAX_CHARS,
+)
+from mbx.core.record import RecordError
+from mbx.core.text import check_body, check_line
 
 KINDS: Final = ("message", "request", "reply", "status", "decision", "alert", "task")
 """Kinds of message; the first is the default."""
@@ -67,6 +76,99 @@ class Envelope(NamedTuple):
     nonce: str
     external_since: int | None = None
     """When what it passes on first came from outside (ms UTC); None: it is the sender's own."""
+
+
+OWNER_MAIL: Final = "owner-mail"
+"""Kind of record of a message that the owner's own key signed."""
+
+_PARTY_FIELDS: Final = frozenset({"identity", "name", "host"})
+
+
+def owner_payload(draft: Draft, envelope: Envelope, owner: str) -> dict[str, JsonValue]:
+    """The payload of the owner's own mail: a message without lease, signed by the key `owner`."""
+    return {
+        **payload(draft, envelope),
+        "type": OWNER_MAIL,
+        "owner": owner,
+        "lease": None,
+    }
+
+
+class Letter(NamedTuple):
+    """What verified mail of the owner's says: to which identities (ids), in which conversation."""
+
+    draft: Draft
+    body_bytes: int
+    to: tuple[str, ...]
+    thread: str | None
+    reply_to: str | None
+    is_external: bool
+
+
+def read_letter(content: Mapping[str, JsonValue]) -> Letter:
+    """The letter of a payload whose signature is verified.
+
+    Raises RecordError (step 6) for anything that is not exactly the owner's mail of this version,
+    MbxError for a text that breaks a rule.
+    """
+    if content.keys() != _LETTER_FIELDS or content["lease"] is not None:
+        raise RecordError(6, "fields missing or unknown")
+    subject, body, kind = content["subject"], content["body"], content["kind"]
+    topic, refs, origin = content["topic"], content["refs"], content["origin"]
+    thread, reply_to, needs_reply = content["thread"], content["reply_to"], content["needs_reply"]
+    if not (isinstance(subject, str) and isinstance(body, str) and kind in KINDS):
+        raise RecordError(6, "a text or the kind is wrong")
+    if not isinstance(refs, list) or len(refs) > REFS_MAX or not isinstance(needs_reply, bool):
+        raise RecordError(6, "refs or needs_reply is wrong")
+    if origin not in (None, *ORIGINS) or not _all_optional_texts(topic, thread, reply_to, *refs):
+        raise RecordError(6, "an optional text is wrong")
+    check_line("subject", subject, SUBJECT_MAX_CHARS)
+    for field, text, most in (
+        ("topic", topic, TOPIC_MAX_CHARS),
+        *(("ref", ref, REF_MAX_CHARS) for ref in refs),
+    ):
+        if text is not None:
+            check_line(field, str(text), most)
+    draft = Draft(
+        subject,
+        body,
+        str(kind),
+        needs_reply,
+        tuple(str(ref) for ref in refs),
+        None if topic is None else str(topic),
+        None if origin is None else str(origin),
+    )
+    return Letter(
+        draft,
+        check_body(body),
+        _identities(content["to"]),
+        None if thread is None else str(thread),
+        None if reply_to is None else str(reply_to),
+        content["external_since"] is not None,
+    )
+
+
+def _all_optional_texts(*values: JsonValue) -> bool:
+    return all(value is None or isinstance(value, str) for value in values)
+
+
+def _identities(to: JsonValue) -> tuple[str, ...]:
+    if not isinstance(to, list) or not 1 <= len(to) <= RECIPIENTS_MAX:
+        raise RecordError(6, "to is wrong")
+    found = []
+    for party in to:
+        if not isinstance(party, dict) or party.keys() != _PARTY_FIELDS:
+            raise RecordError(6, "to is wrong")
+        found.append(str(party["identity"]))
+    if len(set(found)) != len(found):
+        raise RecordError(6, "to names somebody twice")
+    return tuple(found)
+
+
+_LETTER_FIELDS: Final = frozenset(
+    "v type iat nonce aud owner from lease to thread reply_to kind subject body needs_reply refs"
+    " attachments topic expected_output origin hop external_since project sent_at".split()
+)
 
 
 def payload(draft: Draft, envelope: Envelope) -> Mapping[str, JsonValue]:

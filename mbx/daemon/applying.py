@@ -13,12 +13,13 @@ from mbx.core.authority import OwnerKey, record_digest
 from mbx.core.canonical import JsonValue
 from mbx.core.errors import MbxError
 from mbx.core.limits import DRAFT_TTL_MS
+from mbx.core.message import OWNER_MAIL
 from mbx.core.policy import Policy, Revocation
 from mbx.core.record import Record, RecordError, Sealed, verify
-from mbx.daemon import codec, displacing
+from mbx.daemon import codec, displacing, letters
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.drafting import INIT
-from mbx.daemon.effects import Authorised, Effect
+from mbx.daemon.effects import Arrived, Authorised, Effect
 from mbx.daemon.times import rfc3339
 from mbx.store import audit, owners
 from mbx.store.database import Tx
@@ -193,7 +194,14 @@ def _set_clock(
 _CLOCK: Final = "clock"
 _CLOCK_FIELDS: Final = frozenset("v type iat nonce aud owner act high audit_no audit_hash".split())
 
+
+def _letter(context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]) -> Applied:
+    told, recipients = letters.deliver(context, tx, record, payload)
+    return Applied(told, effects=(Arrived(recipients),))
+
+
 _ACTS: Final[Mapping[str, Act]] = {
+    OWNER_MAIL: _letter,
     "rotate": _rotate,
     "directive": _directive,
     "policy": _chained,

@@ -80,9 +80,9 @@ def _root_of(content: dict[str, Any]) -> int | None:
     return since if type(since) is int else sent_ms
 
 
-def place_of(tx: Tx, holder: Holder, prefix: IdPrefix) -> Place:
+def place_of(tx: Tx, own: Mailbox, prefix: IdPrefix) -> Place:
     """The place in a conversation of an answer to the message that `prefix` names."""
-    head = find_received(tx, holder, prefix)
+    head = find_received(tx, own, prefix)
     answered = content(tx, head.no)
     return Place(head.thread, head.id, head.no, answered["hop"], _root_of(answered))
 
@@ -123,7 +123,8 @@ def expose(
     now_ms = context.moment.now_ms
     root_ms = root_at_reading(content["origin"], content["external_since"], now_ms)
     is_owners = reader.lines(head).trust == AUTHORITY_OWNER
-    if head.sender_no == holder.identity_no and root_ms is None and not head.hop:
+    is_own = head.sender_no == holder.identity_no and not head.hop
+    if root_ms is None and (is_owners or is_own):
         return
     limit = None if is_owners else reader.grant(head.sender_identity).hop_limit
     fresh = Exposure(head.sender_no, root_ms, 0 if is_owners else head.hop, limit, now_ms)

@@ -81,8 +81,13 @@ def post(
         hop=past.hop,
         external=past.external_since is not None,
     )
-    messages.add(tx, new, [(to.identity.no, _wakes(draft, to)) for to in recipients])
+    deliver(tx, new, draft, recipients)
     return record.id
+
+
+def deliver(tx: Tx, new: NewMessage, draft: Draft, recipients: Sequence[Recipient]) -> None:
+    """Store a signed message, with a copy for each recipient that wakes it or not."""
+    messages.add(tx, new, [(to.identity.no, _wakes(draft, to)) for to in recipients])
 
 
 class _Past(NamedTuple):

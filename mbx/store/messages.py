@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mbx.core.delivery import Stage
-from mbx.core.ids import IdPrefix, id8
+from mbx.core.ids import IdPrefix, id8, parse_prefix
 from mbx.core.record import Record, Sealed
 from mbx.core.terms import is_plain
 from mbx.store.database import Tx
@@ -187,6 +187,15 @@ def payload(tx: Tx, no: int) -> str:
     if row is None:
         raise LookupError(f"no message {no}")
     return str(row[0])
+
+
+def by_id(tx: Tx, record_id: str) -> int | None:
+    """The key of the message with this whole id, or None."""
+    prefix = parse_prefix(record_id)
+    rows = tx.all(
+        "SELECT no, id FROM messages WHERE id8 BETWEEN ? AND ?", (prefix.low8, prefix.high8)
+    )
+    return next((int(no) for no, found in rows if found == record_id), None)
 
 
 def signed(tx: Tx, no: int, key_id: str) -> Record:

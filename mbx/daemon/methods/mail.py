@@ -43,7 +43,7 @@ class ReplyRequest:
 
 def _read_send(params: Params) -> SendRequest:
     to = params.strings("to", limits.ADDRESSES_MAX, required=True)
-    draft, body_bytes = _read_draft(params, params.string("subject"), KINDS[0])
+    draft, body_bytes = read_draft(params, params.string("subject"), KINDS[0])
     reply_to = params.optional_string("reply_to")
     return SendRequest(
         tuple(names.parse_address(text) for text in to),
@@ -55,7 +55,7 @@ def _read_send(params: Params) -> SendRequest:
 
 def _read_reply(params: Params) -> ReplyRequest:
     prefix = parse_prefix(params.string("id"))
-    draft, body_bytes = _read_draft(params, None, "reply")
+    draft, body_bytes = read_draft(params, None, "reply")
     outcome = params.choice("final", OUTCOMES)
     did = params.optional_string("did")
     if did is not None and outcome is None:
@@ -64,8 +64,11 @@ def _read_reply(params: Params) -> ReplyRequest:
     return ReplyRequest(prefix, draft, body_bytes, final)
 
 
-def _read_draft(params: Params, subject: str | None, default_kind: str) -> tuple[Draft, int]:
-    """What send and reply have in common; a reply keeps the subject, which is known later."""
+def read_draft(params: Params, subject: str | None, default_kind: str) -> tuple[Draft, int]:
+    """What send and reply have in common, and the body's bytes.
+
+    A reply keeps the subject, which is known later (None). Raises MbxError.
+    """
     if subject is not None:
         check_line("subject", subject, limits.SUBJECT_MAX_CHARS)
     body = params.string("body")

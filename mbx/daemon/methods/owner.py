@@ -7,18 +7,22 @@ first key is taken at the owner's terminal alone: nothing vouches for it but tha
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from mbx.core import message
 from mbx.core.authority import OwnerKey
 from mbx.core.errors import MbxError
-from mbx.core.limits import NOTE_MAX_CHARS, POLICY_IDENTITIES_MAX, POLICY_SOURCES_MAX
+from mbx.core.limits import ADDRESSES_MAX, NOTE_MAX_CHARS, POLICY_IDENTITIES_MAX, POLICY_SOURCES_MAX
+from mbx.core.names import Address, parse_address
 from mbx.core.policy import CLASSES, LEVELS
 from mbx.core.record import KINDS, Record
 from mbx.core.text import check_text
-from mbx.daemon import applying, drafting
+from mbx.daemon import applying, drafting, letters
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.drafting import Draft, Wanted
 from mbx.daemon.gate import Open, OwnerTerminal
+from mbx.daemon.methods.mail import read_draft
 from mbx.daemon.methods.table import open_method, owner_method
 from mbx.daemon.params import Params
+from mbx.daemon.posting import Place
 from mbx.daemon.times import optional_rfc3339
 from mbx.store import owners
 from mbx.store.database import Tx
@@ -144,6 +148,34 @@ _DRAFTS: Final[Mapping[str, Callable[[Params], Maker]]] = {
 }
 
 
+# -- compose --------------------------------------------------------------------------------------
+
+
+class _Letter(NamedTuple):
+    draft: message.Draft
+    to: tuple[Address, ...]
+    answers: str | None
+
+
+def _read_letter(params: Params) -> _Letter:
+    answers = params.optional_string("id")
+    if answers is not None:
+        draft, _ = read_draft(params, None, "reply")
+        return _Letter(draft, (), answers)
+    to = params.strings("to", ADDRESSES_MAX, required=True)
+    draft, _ = read_draft(params, params.string("subject"), message.KINDS[0])
+    return _Letter(draft, tuple(parse_address(text) for text in to), None)
+
+
+def _compose(context: Context, tx: Tx, caller: OwnerTerminal, request: _Letter) -> Answer:
+    """For the owner's terminal alone: an answer shows the subject of what it answers."""
+    if request.answers is not None:
+        draft = letters.answer(context, tx, caller, request.draft, request.answers)
+    else:
+        draft = letters.draft(context, tx, caller, request.draft, request.to, Place())
+    return Answer({"kind": draft.kind, "payload": draft.text(), "confirm": draft.word()})
+
+
 # -- enroll, apply --------------------------------------------------------------------------------
 
 
@@ -181,6 +213,13 @@ METHODS: Final = (
         "The exact payload for the owner to sign: a takeover, a policy, a revocation, a key.",
         _read_draft,
         _draft,
+    ),
+    owner_method(
+        "owner.compose",
+        "The exact payload of a letter, or with `id` of an answer, for the owner to sign.",
+        _read_letter,
+        _compose,
+        writes=False,
     ),
     owner_method(
         "owner.enroll",
