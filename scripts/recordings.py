@@ -235,9 +235,11 @@ def _folder() -> Iterator[Path]:
 class _Conversation:
     """Exchanges in the order in which they are made, each one clock step after the other."""
 
-    def __init__(self, home: Path, clock: Path) -> None:
+    def __init__(self, home: Path, clock: Path, onlooker: Speaker) -> None:
         self._home = home
         self._clock = clock
+        self._onlooker = onlooker
+        onlooker.hello()
         self._now_ms = _FIRST_MS
         self._stable = Stable()
         self.kept: dict[str, list[Exchange]] = {}
@@ -246,23 +248,21 @@ class _Conversation:
         """Ask; the result or the error. What is kept is shown below its method."""
         self._now_ms += _STEP_MS
         self._clock.write_text(str(self._now_ms))
-        if method not in ("hello", "daemon.stop"):
-            _until_indexed(speaker)
+        self._wait_for_index()
         made = speaker.hello(**params) if method == "hello" else speaker.ask(method, params)
         if keep:
             shown = Exchange(self._settled(made.request), self._settled(made.answer))
             self.kept.setdefault(method, []).append(shown)
         return made.answer.get("result") or made.answer["error"]
 
+    def _wait_for_index(self) -> None:
+        """It follows by commits of its own, and numbers of commits are signed."""
+        while self._onlooker.ask("daemon.status", {}).answer["result"]["index_pending"]:
+            pass
+
     def _settled(self, message: dict[str, Any]) -> Any:
         text = json.dumps(message).replace(str(self._home), _SHOWN_HOME)
         return _with_sample_numbers(json.loads(self._stable.text(text)))
-
-
-def _until_indexed(speaker: Speaker) -> None:
-    """The index follows by commits of its own, and numbers of commits are signed."""
-    while speaker.ask("daemon.status", {}).answer["result"]["index_pending"]:
-        pass
 
 
 _SAMPLES: Final = {
@@ -308,9 +308,10 @@ def record() -> Recording:
         codex = folder / "codex"
         codex.symlink_to(sys.executable)
         hook = Speaker(socket_path, argv=(str(codex), "app-server"))
-        for speaker in (*speakers, hook):
+        onlooker = Speaker(socket_path)
+        for speaker in (*speakers, hook, onlooker):
             stack.callback(speaker.close)
-        conversation = _Conversation(home, clock)
+        conversation = _Conversation(home, clock, onlooker)
         _converse(conversation, *speakers)
         _bind(conversation, hook, speakers[0])
         conversation.speak(speakers[0], "daemon.stop")
