@@ -88,13 +88,29 @@ class Content(NamedTuple):
     is_verified: bool = True
 
 
+class Next(NamedTuple):
+    """Where the chain goes on: the next record's `version`, and the predecessor it must name."""
+
+    version: int = 1
+    previous: str | None = None
+
+
+FIRST: Final = Next()
+"""Of a chain that has no record yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Book:
-    """The chain of policies and revocations, verified; `entries` newest first."""
+    """The chain of policies and revocations, verified; `entries` newest first.
+
+    `version` is the newest place that was ever taken, as far as that can be known.
+    """
 
     own_host: str
     entries: tuple[Entry, ...] = ()
     revocations: tuple[Revocation, ...] = field(default=())
+    version: int = 0
+    next: Next = FIRST
 
     @property
     def damaged(self) -> tuple[Damage, ...]:
@@ -192,28 +208,88 @@ class Link(NamedTuple):
 def build(
     links: Sequence[Link], owner_keys: Sequence[OwnerKey], own_host: str, floor: int = 0
 ) -> Book:
-    """Verify the stored chain, record by record.
+    """Verify the stored chain, record by record; `links` in the order in which they were applied.
 
     `floor` is the highest version that was ever accepted here, from a second place: a chain that
-    ends below it was rolled back. Never raises: what is wrong becomes a `Damage`.
+    ends below it was rolled back. Never raises: what is wrong becomes a `Damage`. A version that no
+    signature bears out moves nothing: it can neither push the chain forward nor stretch it.
     """
-    stored = {link.version: link.record for link in links}
-    last = max([floor, *stored])
+    read = [_read(link, owner_keys, own_host) for link in links]
+    proved = max((place.version for place in read if place.is_believed), default=0)
+    places = _settled(read, max(floor, proved))
     entries: list[Entry] = []
-    follower_names: str | None = None
-    for version in range(last, 0, -1):
-        record = stored.get(version)
-        if record is None:
-            entries.append(Damage(version, "is missing"))
-            follower_names = None
-            continue
-        entry, previous = _read(version, record, owner_keys, own_host)
-        if follower_names is not None and record_digest(record) != follower_names:
-            entry = Damage(version, "is not the one that its successor names")
+    follower: _Place | None = None
+    above = max([floor, *places]) + 1
+    for place in sorted(places.values(), reverse=True, key=lambda one: one.version):
+        entries += _gap(place.version, above)
+        entry = place.entry
+        if follower is not None and follower.version == place.version + 1:
+            named = follower.previous
+            if named is not None and place.digest != named:
+                entry = Damage(place.version, "is not the one that its successor names")
         entries.append(entry)
-        follower_names = previous
+        follower, above = place, place.version
+    entries += _gap(0, above)
     revocations = tuple(entry for entry in entries if isinstance(entry, Revocation))
-    return Book(own_host, tuple(entries), revocations)
+    version = max([floor, *places])
+    return Book(own_host, tuple(entries), revocations, version, _next(links, places, version))
+
+
+class _Place(NamedTuple):
+    """What stands at one place: its own `digest`, and the one that it names as its predecessor."""
+
+    version: int
+    entry: Entry
+    digest: str | None
+    previous: str | None
+
+    @property
+    def is_believed(self) -> bool:
+        """Whether the owner's signature bears it out."""
+        return not isinstance(self.entry, Damage)
+
+
+def _settled(read: Sequence[_Place], known: int) -> dict[int, _Place]:
+    """Each record at its place, in which one that is believed goes before one that is not.
+
+    A version beyond what is known is nobody's word: such a record stands behind those that were
+    applied before it.
+    """
+    places: dict[int, _Place] = {}
+    before = 0
+    for one in read:
+        place = one
+        if not place.is_believed and not 0 < place.version <= known:
+            reason = place.entry.reason
+            place = place._replace(version=before + 1, entry=Damage(before + 1, reason))
+        if place.is_believed or place.version not in places:
+            places[place.version] = place
+        before = max(before, place.version)
+    return places
+
+
+def _gap(below: int, above: int) -> list[Damage]:
+    """The places between two, of which nothing is left, as one."""
+    if above - below < 2:
+        return []
+    rest = "" if above - below == 2 else f", and all down to {below + 1}"
+    return [Damage(above - 1, f"is missing{rest}")]
+
+
+def _next(links: Sequence[Link], places: Mapping[int, _Place], version: int) -> Next:
+    """No version is used twice, not even one that only stands in a damaged row."""
+    stored = {link.version for link in links}
+    following = version + 1
+    while following in stored:
+        following += 1
+    if following == 1:
+        return FIRST
+    last = places[max(places)].digest if places else None
+    return Next(following, last or NO_RECORD)
+
+
+NO_RECORD: Final = "0" * 64
+"""The predecessor that a record names where of none before it anything is left."""
 
 
 def record_digest(record: Record) -> str | None:
@@ -257,13 +333,14 @@ def _signers(version: int, record: Record, owner_keys: Sequence[OwnerKey]) -> Ma
     raise RecordError(2, "signed by no key of the owner's")
 
 
-def _read(
-    version: int, record: Record, owner_keys: Sequence[OwnerKey], own_host: str
-) -> tuple[Entry, str | None]:
+def _read(link: Link, owner_keys: Sequence[OwnerKey], own_host: str) -> _Place:
     # The reasons are constants of ours or of the verifier: they are shown in policy lines.
+    version, digest = link.version, record_digest(link.record)
     try:
-        return read_link(version, record, owner_keys, own_host)
+        entry, previous = read_link(version, link.record, owner_keys, own_host)
     except RecordError as error:
-        return Damage(version, f"cannot be verified ({error.reason})"), None
+        damage = Damage(version, f"cannot be verified ({error.reason})")
+        return _Place(version, damage, digest, None)
     except MbxError as error:
-        return Damage(version, f"cannot be read ({error.code})"), None
+        return _Place(version, Damage(version, f"cannot be read ({error.code})"), digest, None)
+    return _Place(version, entry, digest, previous)

@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from mbx.core import authority, keys
-from mbx.core.authority import OwnerKey, record_digest
+from mbx.core.authority import Book, OwnerKey
 from mbx.core.canonical import JsonValue
 from mbx.core.errors import MbxError
-from mbx.core.limits import DRAFT_TTL_MS
+from mbx.core.limits import CLOCK_BACK_MAX_MS, DRAFT_TTL_MS
 from mbx.core.message import OWNER_MAIL
 from mbx.core.policy import Policy, Revocation
 from mbx.core.record import Record, RecordError, Sealed, verify
 from mbx.daemon import codec, displacing, letters
 from mbx.daemon.context import Answer, Context, Result
-from mbx.daemon.drafting import INIT
+from mbx.daemon.drafting import FORMER_KEY, INIT
 from mbx.daemon.effects import Arrived, Authorised, Effect
 from mbx.daemon.times import rfc3339
 from mbx.store import audit, owners
@@ -79,7 +79,9 @@ def _rotate(context: Context, tx: Tx, record: Record, payload: Mapping[str, Json
     known = owners.keys(tx)[0]
     key, content = _introduced(context, record, former=known)
     _check_age(context, tx, content)
-    version = owners.version(tx)
+    version = context.authority.book(tx).version
+    if key.key_id in [one.key_id for one in owners.keys(tx)]:
+        raise MbxError("conflict", FORMER_KEY)
     if content["previous"] != known.key_id or content["until_version"] != version:
         raise MbxError("conflict", "the draft was made for another state of the chain", DRAFT_AGAIN)
     owners.add_key(tx, key, context.moment.now_ms, version)
@@ -103,7 +105,8 @@ def _introduced(
         payload = verify(record, kind="rotate", signers=signers, audience=context.host.key_id)
     except (RecordError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise MbxError("owner-required", f"the record is not to be believed: {error}") from error
-    if payload.keys() != _ROTATE_FIELDS or payload["owner"] != key.key_id:
+    told = (payload.get("owner"), payload.get("public_key"))
+    if payload.keys() != _ROTATE_FIELDS or told != (key.key_id, public.hex()):
         raise MbxError("owner-required", "the record is not to be believed: fields are wrong")
     if not keys.is_strong_public_key(public):
         raise MbxError("owner-required", "the record is not to be believed: a weak key")
@@ -118,17 +121,14 @@ _ROTATE_FIELDS: Final = frozenset(
 
 def _chained(context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]) -> Applied:
     """A policy or a revocation: the next of the chain, or refused. No version is used twice."""
-    version = max(owners.version(tx), context.authority.floor) + 1
-    links = owners.chain(tx)
+    book = context.authority.book(tx)
+    version, previous = book.next
     if payload.get("version") != version:
         raise MbxError(
             "conflict",
-            f"the chain is at version {version - 1}; the record is for {payload.get('version')}",
+            f"the chain goes on with version {version}; the record is for {payload.get('version')}",
             DRAFT_AGAIN,
         )
-    previous = record_digest(links[-1].record) if links else None
-    if version > 1 and previous is None:
-        previous = "0" * 64
     if payload.get("previous") != previous:
         raise MbxError("conflict", "the record follows another record than ours", DRAFT_AGAIN)
     before = _effective(context, tx)
@@ -136,8 +136,24 @@ def _chained(context: Context, tx: Tx, record: Record, payload: Mapping[str, Jso
         entry, _ = authority.read_link(version, record, owners.keys(tx), context.host.key_id)
     except RecordError as error:
         raise MbxError("owner-required", f"the record is not to be believed: {error}") from error
+    _refuse_void(book, entry)
     _audit(context, tx, record.kind, record, version=version, **_summary(entry))
     return Applied({"version": version, "before": {"policies": before}, **_summary(entry)}, version)
+
+
+def _refuse_void(book: Book, entry: authority.Entry) -> None:
+    """What was signed before all was revoked is void, also as the newest record: tell it at once.
+
+    A clock that went back by seconds leads here.
+    """
+    for revoked in book.revocations:
+        if isinstance(entry, Policy) and revoked.voids(entry):
+            raise MbxError(
+                "closed",
+                f"record {revoked.id} revoked all that was signed up to {rfc3339(revoked.iat_ms)};"
+                " this one was not signed later",
+                DRAFT_AGAIN,
+            )
 
 
 def _summary(entry: authority.Entry) -> dict[str, JsonValue]:
@@ -248,6 +264,8 @@ def _check_age(context: Context, tx: Tx, payload: Mapping[str, JsonValue]) -> No
     assert isinstance(iat_ms, int)
     if isinstance(exp_ms, int) and now_ms >= exp_ms:
         raise MbxError("closed", f"the record expired at {rfc3339(exp_ms)}", DRAFT_AGAIN)
+    if iat_ms > now_ms + CLOCK_BACK_MAX_MS:
+        raise MbxError("closed", "the draft is of a time that has not come", DRAFT_AGAIN)
     if now_ms - iat_ms >= DRAFT_TTL_MS:
         raise MbxError("closed", "the draft is more than a day old", DRAFT_AGAIN)
 

@@ -41,6 +41,8 @@ class Written(Protocol):
 class Authority:
     """Reads and verifies the chain when it has changed; `floor` is the second place's version."""
 
+    _floor = 0
+
     def __init__(self, own_host: str, floor: int = 0) -> None:
         self._own_host = own_host
         self.floor = floor
@@ -54,6 +56,15 @@ class Authority:
             book = authority.build(owners.chain(tx), owners.keys(tx), self._own_host, floor)
             self._known = (state, floor, book)
         return book
+
+    @property
+    def floor(self) -> int:
+        """The version of the second place. It never falls, in whatever order records tell it."""
+        return self._floor
+
+    @floor.setter
+    def floor(self, version: int) -> None:
+        self._floor = max(self._floor, version)
 
     def clock(self, tx: Tx, now_ms: int) -> Clock:
         """The wall clock beside the latest it ever was."""

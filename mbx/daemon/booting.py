@@ -9,13 +9,14 @@ from mbx.core.evidence import Evidence, Process, is_same_boot
 from mbx.core.keys import crockford, key_id
 from mbx.core.names import OWNER, fold_host_label
 from mbx.daemon import floor, keystore, resuming
-from mbx.daemon.effects import Effect, Waiting
+from mbx.daemon.authority import Authority
+from mbx.daemon.effects import Authorised, Effect, Waiting
 from mbx.daemon.floor import Floor
 from mbx.daemon.host import Host
 from mbx.daemon.processes import evidence
 from mbx.daemon.world import Moment, World, moment
 from mbx.paths import Paths
-from mbx.store import audit, hosts, identities, leases, owners, sessions, waiting
+from mbx.store import audit, hosts, identities, leases, sessions, waiting
 from mbx.store.database import Tx
 from mbx.store.hosts import HostRow
 from mbx.store.sessions import SessionRow
@@ -26,7 +27,8 @@ class Boot:
     """What the first unit found.
 
     The host, the sessions that still have a grant (each with its identity's name), and effects:
-    who waits, and who got what a dead one held. `floor`: how far the owner's chain ever went.
+    who waits, who got what a dead one held, and what the second place is to be told. `floor`: how
+    far the owner's chain ever went.
     """
 
     host: Host
@@ -59,20 +61,24 @@ def boot(
             living.append((session, identities.by_no(tx, session.identity_no).name))
     sessions.forget_unused(tx)
     owner_mailbox(tx, now)
-    return Boot(host, living, effects, _floor(tx, paths.floor_path(), host))
+    known = floor.load(paths.floor_path(), host)
+    reached = _floor(tx, known, host)
+    if known is not None and reached != known:
+        effects.append(Authorised(*reached))
+    return Boot(host, living, effects, reached)
 
 
-def _floor(tx: Tx, path: str, host: Host) -> Floor:
-    """The floor that the second place keeps.
+def _floor(tx: Tx, known: Floor | None, host: Host) -> Floor:
+    """How far the chain ever went: by the second place, or by ours if a kill left that behind.
 
-    Without it nobody can say what the chain once was: then its end counts as missing, until the
-    owner signs the next record.
+    Without the second place nobody can say what the chain once was: then its end counts as missing,
+    until the owner signs the next record.
     """
-    version = owners.version(tx)
-    if version and not os.path.lexists(path):
-        return Floor(version + 1)
-    known = floor.load(path, host)
-    return known._replace(version=max(known.version, version))
+    version = Authority(host.key_id, known.version if known else 0).book(tx).version
+    if known is not None:
+        return known._replace(version=version)
+    no, head = audit.head(tx)
+    return Floor(version + 1, no, head.hex()) if version else Floor()
 
 
 def _those_who_wait(

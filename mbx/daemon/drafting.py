@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mbx.core import names, policy, takeover
-from mbx.core.authority import record_digest
 from mbx.core.canonical import JsonValue
 from mbx.core.errors import MbxError
 from mbx.core.ids import parse_prefix
@@ -31,6 +30,7 @@ from mbx.store import audit, identities, leases, owners, sessions
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 
+FORMER_KEY: Final = "the owner has, or had, this key: what was given up never comes back"
 INIT: Final = "mbx owner init (in a terminal of your own)"
 
 
@@ -70,16 +70,11 @@ def envelope(context: Context, owner: str) -> dict[str, JsonValue]:
 
 def _chained(context: Context, tx: Tx) -> dict[str, JsonValue]:
     """The envelope of the next record of the chain."""
-    links = owners.chain(tx)
-    previous = record_digest(links[-1].record) if links else None
-    # Over a gap the chain goes on where it once was: what is missing stays missing.
-    version = max(links[-1].version if links else 0, context.authority.floor) + 1
-    if version > 1 and previous is None:
-        previous = "0" * 64
+    following = context.authority.book(tx).next
     return {
         **envelope(context, owner_id(tx)),
-        "version": version,
-        "previous": previous,
+        "version": following.version,
+        "previous": following.previous,
         "chain": context.host.key_id,
     }
 
@@ -92,6 +87,8 @@ def rotation(context: Context, tx: Tx, public: bytes) -> Draft:
     if not is_strong_public_key(public):
         raise MbxError("usage", "public_key is not an Ed25519 key")
     known = owners.keys(tx)
+    if key_id("owner", public) in [one.key_id for one in known]:
+        raise MbxError("conflict", FORMER_KEY)
     return Draft(
         "rotate",
         {
@@ -100,7 +97,7 @@ def rotation(context: Context, tx: Tx, public: bytes) -> Draft:
             **envelope(context, key_id("owner", public)),
             "public_key": public.hex(),
             "previous": known[0].key_id if known else None,
-            "until_version": owners.version(tx),
+            "until_version": context.authority.book(tx).version,
         },
     )
 

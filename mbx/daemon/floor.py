@@ -5,7 +5,9 @@ lies in a folder of its own, is signed with the host key, and is written before 
 record. Who puts back both is not found out here (the threat model says so); paired hosts see it.
 """
 
+import contextlib
 import os
+import stat
 from typing import Final, NamedTuple
 
 from mbx.core.canonical import CanonicalError, parse
@@ -28,30 +30,47 @@ class Floor(NamedTuple):
     audit_hash: str = ""
 
 
-def load(path: str, host: Host) -> Floor:
-    """The floor kept at `path`; nothing yet where there is no file.
+def load(path: str, host: Host) -> Floor | None:
+    """The floor kept at `path`; None where there is no file, nor anything else.
 
-    Raises MbxError store-damaged for a file that this host did not sign: without it a store that
-    was put back could not be told from the true one.
+    Raises MbxError store-damaged for what this host did not write: without it a store that was put
+    back could not be told from the true one. The file is left as it is.
     """
     try:
-        with open(path, "rb") as file:
-            content = file.read(_MAX_BYTES + 1)
+        content = _content(path)
     except FileNotFoundError:
-        return Floor()
+        return None
+    except OSError as error:
+        raise _wrong(path, f"cannot be read ({error.strerror})") from error
     try:
         return _read(content, host)
     except (CanonicalError, RecordError, KeyError, TypeError, ValueError) as error:
-        raise MbxError(
-            "store-damaged",
-            f"the file {path} is not what this host wrote ({error})",
-            "put it back from a backup; without one, move it aside: then every policy is void",
-            path=path,
-        ) from error
+        raise _wrong(path, f"is not what this host wrote ({error})") from error
+
+
+def _content(path: str) -> bytes:
+    """Raises OSError: a link, also one that leads nowhere, is no missing file."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    with open(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise _wrong(path, "is not a regular file")
+        return file.read(_MAX_BYTES + 1)
+
+
+def _wrong(path: str, what: str) -> MbxError:
+    return MbxError(
+        "store-damaged",
+        f"the file {path} {what}; it was left as it is",
+        "put it back from a backup; without one, move it aside: then every policy is void",
+        path=path,
+    )
 
 
 def save(path: str, host: Host, moment: Moment, floor: Floor) -> None:
-    """Put the floor in place: temporary file, sync, rename, sync of the folder. Raises OSError."""
+    """Put the floor in place: temporary file, sync, rename, sync of the folder.
+
+    Raises OSError, or MbxError for a folder that others could change.
+    """
     record = host.sign(
         _KIND,
         {
@@ -70,21 +89,21 @@ def save(path: str, host: Host, moment: Moment, floor: Floor) -> None:
     folder = os.path.dirname(path)
     make_folder(folder)
     aside = f"{path}.new"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(aside, flags, 0o600)
-    try:
-        os.write(descriptor, content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(aside)  # of a daemon that was killed
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(aside, flags, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     os.rename(aside, path)
     _sync_folder(folder)
 
 
 def _read(content: bytes, host: Host) -> Floor:
     outer = parse(content.rstrip(b"\n"), _MAX_BYTES)
-    if not isinstance(outer, dict):
-        raise RecordError(4, "not an object")
+    if not isinstance(outer, dict) or outer.keys() != {"payload", "signature"}:
+        raise RecordError(4, "not a record")
     text, signature = outer["payload"], outer["signature"]
     if not isinstance(text, str) or not isinstance(signature, str):
         raise RecordError(4, "not a record")
@@ -95,7 +114,7 @@ def _read(content: bytes, host: Host) -> Floor:
         audience=host.key_id,
     )
     version, audit_no, audit_hash = payload["version"], payload["audit_no"], payload["audit_hash"]
-    if not (isinstance(version, int) and isinstance(audit_no, int) and isinstance(audit_hash, str)):
+    if not (type(version) is int and type(audit_no) is int and isinstance(audit_hash, str)):
         raise RecordError(6, "a field is of the wrong type")
     return Floor(version, audit_no, audit_hash)
 

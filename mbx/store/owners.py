@@ -13,8 +13,15 @@ _COLUMNS: Final = (
     " acceptance_signature FROM owner_records"
 )
 _BY_ID: Final = _COLUMNS + " WHERE record_id = ?"
-_CHAIN: Final = _COLUMNS + " WHERE version IS NOT NULL ORDER BY version"
+# As bytes: a text that is no UTF-8 any more must be found out as damage, not end the reader.
+_CHAIN: Final = (
+    "SELECT version, CAST(kind AS BLOB), CAST(payload AS BLOB), CAST(signatures AS BLOB)"
+    " FROM owner_records WHERE version IS NOT NULL ORDER BY no"
+)
 _ALL: Final = _COLUMNS + " ORDER BY no"
+_KEYS: Final = (
+    "SELECT CAST(key_id AS BLOB), public_key, until_version FROM owner_keys ORDER BY no DESC"
+)
 _SIGNATURES_MAX_BYTES: Final = 4_096
 _CLOCK: Final = "clock_high_ms"
 
@@ -40,8 +47,7 @@ class OwnerRecordRow(NamedTuple):
 
 def keys(tx: Tx) -> list[OwnerKey]:
     """The owner's keys, the one of now first; empty while there is no owner."""
-    rows = tx.all("SELECT key_id, public_key, until_version FROM owner_keys ORDER BY no DESC")
-    return [OwnerKey(*row) for row in rows]
+    return [OwnerKey(_text(key_id), public, until) for key_id, public, until in tx.all(_KEYS)]
 
 
 def since_ms(tx: Tx) -> int | None:
@@ -87,9 +93,11 @@ def add(
 
 
 def chain(tx: Tx) -> list[Link]:
-    """The records of policies and revocations as they lie in the store, by version."""
-    rows = [OwnerRecordRow(*row) for row in tx.all(_CHAIN)]
-    return [Link(row.version, row.record()) for row in rows if row.version is not None]
+    """The records of policies and revocations as they lie in the store, as they were applied."""
+    return [
+        Link(version, Record(_text(kind), _text(payload), _signatures(_text(signatures))))
+        for version, kind, payload, signatures in tx.all(_CHAIN)
+    ]
 
 
 def everything(tx: Tx) -> list[OwnerRecordRow]:
@@ -103,16 +111,10 @@ def state(tx: Tx) -> tuple[str, str]:
     Ids, not counts: after a rollback a count comes again for another record.
     """
     row = tx.one(
-        "SELECT coalesce((SELECT record_id FROM owner_records ORDER BY no DESC LIMIT 1), ''),"
-        " coalesce((SELECT key_id FROM owner_keys ORDER BY no DESC LIMIT 1), '')"
+        "SELECT (SELECT CAST(record_id AS BLOB) FROM owner_records ORDER BY no DESC LIMIT 1),"
+        " (SELECT CAST(key_id AS BLOB) FROM owner_keys ORDER BY no DESC LIMIT 1)"
     )
-    return (str(row[0]), str(row[1])) if row else ("", "")
-
-
-def version(tx: Tx) -> int:
-    """The version of the chain's newest record; 0 for none."""
-    row = tx.one("SELECT coalesce(max(version), 0) FROM owner_records")
-    return int(row[0]) if row else 0
+    return (_text(row[0] or b""), _text(row[1] or b"")) if row else ("", "")
 
 
 def clock_high_ms(tx: Tx) -> int:
@@ -131,9 +133,13 @@ def set_clock(tx: Tx, now_ms: int) -> None:
     tx.run("UPDATE counters SET value = ? WHERE name = ?", (now_ms, _CLOCK))
 
 
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
 def _signatures(text: str) -> dict[str, str]:
     try:
-        pairs = parse(text.encode(), _SIGNATURES_MAX_BYTES)
+        pairs = parse(text.encode("utf-8", "surrogateescape"), _SIGNATURES_MAX_BYTES)
         return dict(_pairs(pairs if isinstance(pairs, list) else []))
     except ValueError:
         return {}

@@ -50,7 +50,7 @@ def _show(context: Context, tx: Tx, caller: Open, request: None) -> Answer:
         {
             "owner": _key(tx, known[0]) if known else None,
             "former": [key.key_id for key in known[1:]],
-            "policy_version": owners.version(tx),
+            "policy_version": book.version,
             "policies_in_effect": sum(
                 1 for one in book.policies() if not book.standing(one, clock)
             ),

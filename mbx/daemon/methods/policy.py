@@ -10,7 +10,7 @@ from mbx.daemon.gate import Open
 from mbx.daemon.methods.table import open_method
 from mbx.daemon.params import Params
 from mbx.daemon.times import rfc3339
-from mbx.store import identities, owners
+from mbx.store import identities
 from mbx.store.database import Tx
 
 
@@ -38,7 +38,7 @@ def _list(context: Context, tx: Tx, caller: Open, request: ListRequest) -> Answe
     return Answer(
         {
             "policies": [shown(tx, book, policy, clock) for policy in chosen],
-            "version": owners.version(tx),
+            "version": book.version,
             "damage": [{"version": one.version, "reason": one.reason} for one in book.damaged],
             "clock_behind": clock.is_behind,
         }
