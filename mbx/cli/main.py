@@ -41,6 +41,13 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "watch": ("watch:watch", "Wait until mail arrives that wakes you."),
     "sent": ("sent:sent", "See what became of the mail you sent."),
     "run": ("run:run", "Hold an identity while a command runs."),
+    "owner init": ("owner:init", "Make the owner's key and tell the daemon of it."),
+    "owner show": ("owner:show", "Show the owner's key and whether its file fits."),
+    "owner passwd": ("owner:passwd", "Change the passphrase of the owner's key."),
+    "owner export": ("owner:export", "Write a copy of the owner's key file."),
+    "owner sign": ("owner:sign", "Sign a request that another command wrote."),
+    "owner apply": ("owner:apply", "Bring a signed record to the daemon."),
+    "owner rotate": ("owner:rotate", "Give the owner a new key."),
     "daemon status": ("daemon:status", "Say whether the daemon runs; never starts it."),
     "daemon start": ("daemon:start", "Start the daemon in the background."),
     "daemon stop": ("daemon:stop", "Stop the daemon; nothing accepted is lost."),
@@ -60,6 +67,7 @@ A test holds the lines equal to the commands' own, so that the list needs no imp
 
 GROUPS: Final[Mapping[str, str]] = {
     "identity": "Identities: lasting named mailboxes, held by one session at a time.",
+    "owner": "The human's key, and what only the human may sign.",
     "daemon": "The daemon that owns the store; commands start it on demand.",
 }
 """Group of commands -> one line of help."""
