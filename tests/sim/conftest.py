@@ -1,11 +1,13 @@
 """What the simulation met is told at the end of the session, so that it can be published."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
 from tests.sim.totals import Totals
 
+_COUNTS = pytest.StashKey[dict[str, Counter[str]]]()
 _TOTALS = pytest.StashKey[Totals]()
 _FOUND = pytest.StashKey[dict[str, int]]()
 
@@ -23,6 +25,13 @@ def publish_defect(pytestconfig: pytest.Config) -> Callable[[str, int], None]:
     return found.__setitem__
 
 
+@pytest.fixture
+def publish_counts(pytestconfig: pytest.Config) -> Callable[[str, Counter[str]], None]:
+    """Have the counts of something else printed at the end, under its name."""
+    kept = pytestconfig.stash.setdefault(_COUNTS, {})
+    return lambda name, counts: kept.__setitem__(name, Counter(counts))
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
@@ -32,6 +41,10 @@ def pytest_terminal_summary(
         terminalreporter.section("simulation")
         for line in totals.lines():
             terminalreporter.line(line)
+    for name, counts in config.stash.get(_COUNTS, {}).items():
+        terminalreporter.section(name)
+        for what, count in sorted(counts.items()):
+            terminalreporter.line(f"{what:40}{count:>9,}")
     found = config.stash.get(_FOUND, {})
     if found:
         terminalreporter.section("planted defects: seeds until found")

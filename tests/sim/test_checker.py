@@ -56,6 +56,17 @@ def test_a_repeat_that_is_answered_as_before_is_good() -> None:
     assert violations(story.case()) == {}
 
 
+def test_a_holder_gets_its_own_lease_under_its_new_name_and_no_other() -> None:
+    story = usual()
+    story.audit.append(
+        ("rename", story.identity("ben"), {"seq": story.seq, "name": "zoe", "old_name": "ben"})
+    )
+    for epoch, broken in ((1, set()), (2, {"I1"})):
+        told = {"agent": "zoe", "epoch": epoch}
+        story.call(BEN, "identity.claim", {"name": "zoe"}, "ok", told, changes=False)
+        assert set(violations(story.case())) == broken
+
+
 def test_the_lease_of_the_dead_is_given_on_and_that_of_the_silent_too() -> None:
     story = usual()
     story.events.append(Died(BEN))
