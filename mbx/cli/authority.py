@@ -28,10 +28,14 @@ KINDS: Final[Mapping[str, str]] = {
     "retire": "directive",
     "forward": "directive",
     "prune": "directive",
+    "clock": "directive",
     "send": "owner-mail",
     "reply": "owner-mail",
 }
 """Act -> the kind of record that its draft must be."""
+
+_LETTERS: Final = frozenset({"send", "reply"})
+"""Acts drafted at the owner's terminal alone: an answer tells the subject of what it answers."""
 
 Teller = Callable[[Session, JsonObject], None]
 """Prints what `owner.apply` answered, for people."""
@@ -91,7 +95,10 @@ def request(session: Session, act: str, **facts: object) -> "tuple[Draft, Expect
     owner, host = known_owner(session)
     if owner is None:
         raise MbxError("owner-required", "this host has no owner yet", "mbx owner init")
-    draft = read_draft(session.ask("owner.draft", act=act, **facts))
+    if act in _LETTERS:
+        draft = read_draft(session.ask("owner.compose", **facts))
+    else:
+        draft = read_draft(session.ask("owner.draft", act=act, **facts))
     return draft, Expected({KINDS[act]}, owner, host)
 
 

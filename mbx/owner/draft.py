@@ -29,6 +29,8 @@ CONFIRM_ID_CHARS: Final = 6
 LINES_MAX: Final = 100
 LINE_MAX_CHARS: Final = 2_000
 
+_MAIL: Final = "owner-mail"
+"""Mail is for the hosts of all its recipients, everything else for one."""
 _MARGIN: Final = "    | "
 _ENVELOPE: Final = ("v", "type", "iat", "exp", "nonce", "aud", "owner")
 """What every record has; the rest is what it is about, and is shown last, near the question."""
@@ -64,16 +66,15 @@ class Draft:
             payload = inspect(self.kind, self.payload, audience=expected.host or ANY_AUDIENCE)
         except RecordError as error:
             raise _refused(error.reason) from None
-        if not isinstance(payload.get("aud"), str):
+        if not isinstance(payload.get("aud"), str) and self.kind != _MAIL:
             raise _refused("it is not meant for one host")
         if payload.get("owner") != expected.owner:
             raise _refused(
                 f"it names another owner key than {expected.owner}",
                 "`mbx owner show` tells the key that this host knows; sign with that one",
             )
-        every = "all" if payload.get("all") is True else None
-        if self.confirm not in (payload.get("name"), self.id[:CONFIRM_ID_CHARS], every):
-            raise _refused("what is to be typed is neither its name nor its id")
+        if self.confirm not in {self.id[:CONFIRM_ID_CHARS], *_words(payload)}:
+            raise _refused("what is to be typed is neither a name in it nor its id")
         return payload
 
     @property
@@ -108,6 +109,15 @@ def read_draft(value: Mapping[str, object]) -> Draft:
     if len(payload) > limits.RECORD_MAX_BYTES:
         raise _refused(f"the payload has more than {limits.RECORD_MAX_BYTES:,} bytes")
     return Draft(kind, payload, confirm, told)
+
+
+def _words(payload: Mapping[str, JsonValue]) -> Iterator[str]:
+    """Words of a record that say what it is about: its act, `all`, the names in it."""
+    if payload.get("all") is True:
+        yield "all"
+    for label, value in (leaf for name in payload for leaf in _leaves(name, payload[name])):
+        if isinstance(value, str) and (label == "act" or label.rpartition(".")[2] == "name"):
+            yield value
 
 
 def _ordered(payload: Mapping[str, JsonValue]) -> list[str]:

@@ -215,6 +215,25 @@ def test_without_a_host_the_audience_is_one_host_all_the_same() -> None:
             draft(payload).examine(EXPECTED._replace(host=None))
 
 
+def test_mail_may_be_for_several_hosts_and_must_be_for_ours() -> None:
+    expected = Expected({"owner-mail"}, OWNER, HOST)
+    payload = content(type="owner-mail", aud=sorted([HOST, OTHER]))
+    assert draft(payload, kind="owner-mail").examine(expected)
+    with pytest.raises(MbxError, match="audience"):
+        draft(content(type="owner-mail", aud=[OTHER]), kind="owner-mail").examine(expected)
+
+
+@pytest.mark.parametrize("word", ["api-dev", "ui-dev", "old-dev", "clock"])
+def test_the_word_to_type_is_a_name_or_the_act_in_the_record(word: str) -> None:
+    more = {"act": "clock", "identities": [{"name": "old-dev"}], "to": {"name": "ui-dev"}}
+    payload = content(type="directive", **more)
+    expected = Expected({"directive"}, OWNER, HOST)
+    assert draft(payload, kind="directive", confirm=word).examine(expected)
+    for other in ("claude", "it hangs", "directive", HOST):
+        with pytest.raises(MbxError, match="to be typed"):
+            draft(payload, kind="directive", confirm=other).examine(expected)
+
+
 def test_a_revocation_of_everything_is_agreed_to_by_its_word() -> None:
     payload = content(type="revoke", all=True, records=None)
     expected = Expected({"revoke"}, OWNER, HOST)
