@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-_COLOURS: Final = {"ana": "36", "ben": "35", "cai": "33", "ok": "32", "NOT": "31", "strong": "1"}
+_COLOURS: Final = {
+    "ana": "36",
+    "ben": "35",
+    "cai": "33",
+    "ok": "32",
+    "NOT": "31",
+    "strong": "1",
+    "dim": "2",
+}
 """SGR numbers (ECMA-48) for the shells' prompts and for verdicts."""
 
 
@@ -35,18 +43,18 @@ class Stage:
 
     def title(self, text: str, home: str) -> None:
         """The first lines."""
-        self.line(self._painted("strong", text))
+        self.line(self.painted("strong", text))
         self.line(f"MBX_HOME={home}")
 
     def chapter(self, number: int, text: str) -> None:
         """The beginning of a part."""
         self.line("")
-        self.line(self._painted("strong", f"{number}. {text}"))
+        self.line(self.painted("strong", f"{number}. {text}"))
 
     def command(self, shell: str, text: str) -> None:
         """A command as it is typed at a shell's prompt."""
         time.sleep(self._pace_s)
-        self.line(f"{self._painted(shell, f'{shell}$')} {text}")
+        self.line(f"{self.painted(shell, f'{shell}$')} {text}")
 
     def piece(self, text: str) -> None:
         """Output of a command, as it comes."""
@@ -61,7 +69,7 @@ class Stage:
     def claim(self, text: str, held: bool, detail: str = "") -> None:
         """Something proved, or not."""
         word = "ok" if held else "NOT"
-        self.line(f"{self._painted(word, f'{word:>5}')}  {text}")
+        self.line(f"{self.painted(word, f'{word:>5}')}  {text}")
         if detail and not held:
             self.line(f"       {detail}")
 
@@ -71,7 +79,7 @@ class Stage:
 
     def verdict(self, held: bool, counts: str) -> None:
         """The last line."""
-        word = self._painted("ok", "PROVED") if held else self._painted("NOT", "NOT PROVED")
+        word = self.painted("ok", "PROVED") if held else self.painted("NOT", "NOT PROVED")
         self.line("")
         self.line(f"{word}: {counts}")
 
@@ -79,7 +87,10 @@ class Stage:
         """A whole line; it begins a new one if a command's output did not end with one."""
         self.piece(("" if self._at_line_start else "\n") + text + "\n")
 
-    def _painted(self, colour: str, text: str) -> str:
+    def painted(self, colour: str, text: str) -> str:
+        """The text in a colour where there are colours; an unknown colour is none."""
+        if colour not in _COLOURS:
+            return text
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self.in_colour else text
 
 

@@ -1,4 +1,4 @@
-"""A bash on a terminal of its own, that is nobody's child: for the demo and for generated pages.
+"""A bash on a terminal of its own, that is nobody's child: for demo, day and generated pages.
 
 mbx finds the session of a caller by walking up from its process. Whoever starts these shells may
 itself sit below an agent CLI or a lease holder, so each is forked by a process that ends at once
@@ -14,18 +14,40 @@ import re
 import select
 import signal
 import struct
+import subprocess
+import sys
 import termios
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
 TIMEOUT_S: Final = 60.0
 """No command of the demo takes a tenth of this; a machine may be busy."""
-_BASH: Final = ("bash", "--norc", "--noprofile", "--noediting", "-i")
+BASH: Final = ("bash", "--norc", "--noprofile", "--noediting", "-i")
+"""A shell that is typed at and reads nobody's settings."""
 _ROWS: Final = 24
 _CHUNK_BYTES: Final = 65_536
+
+# Forked by a program of its own, since a script with threads must not fork. Python ignores two
+# signals that a shell must not.
+_LAUNCHER: Final = """
+import fcntl, os, signal, sys, termios
+report, argv = int(sys.argv[1]), sys.argv[2:]
+if pid := os.fork():
+    os.write(report, b"%d\\n" % pid)
+    os._exit(0)
+os.close(report)
+try:
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvp(argv[0], argv)
+finally:
+    os._exit(127)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +63,20 @@ class TerminalError(Exception):
 
 
 class Terminal:
-    """One bash on a pty. `show` gets the output piece by piece, as it appears."""
+    """A shell on a pty, a bash if nothing else is said. `show` gets the output as it appears.
 
-    def __init__(self, env: Mapping[str, str], folder: str, columns: int = 80) -> None:
+    `argv` may be any program that ends up as a bash on this terminal, or that runs
+    ``eval "$PROMPT_COMMAND"`` at its start and after each line that it reads and runs. Raises
+    TerminalError when the program ends at once.
+    """
+
+    def __init__(
+        self,
+        env: Mapping[str, str],
+        folder: str,
+        columns: int = 80,
+        argv: Sequence[str] = BASH,
+    ) -> None:
         self._mark = os.urandom(8).hex()
         # No echo and no prompt of bash's own: the stream then holds output and marks alone.
         settings = {
@@ -55,13 +88,17 @@ class Terminal:
         self._screen, inner = pty.openpty()
         try:
             _set_up(inner, columns)
-            self.pid = _start_orphan(_BASH, {**env, **settings}, folder, inner)
+            self.pid = _start_orphan(argv, {**env, **settings}, folder, inner)
         finally:
             os.close(inner)
         self._pidfd = os.pidfd_open(self.pid)
         self._buffer = ""
         self.show: Callable[[str], None] = lambda text: None
-        self._await_mark(time.monotonic() + TIMEOUT_S)
+        try:
+            self._await_mark(time.monotonic() + TIMEOUT_S)
+        except TerminalError:
+            self.close()
+            raise
 
     @property
     def screen(self) -> int:
@@ -81,13 +118,20 @@ class Terminal:
         """Wait for the end of the command typed last. Raises TerminalError."""
         return self._await_mark(time.monotonic() + TIMEOUT_S)
 
+    def processes(self) -> list[int]:
+        """All processes of this terminal's session (setsid(2))."""
+        return _session(self.pid)
+
+    def kill(self) -> None:
+        """`kill -9` for the shell and all that runs on its terminal."""
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def close(self) -> None:
         """End the shell and all that runs in it."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        ended = select.poll()
-        ended.register(self._pidfd, select.POLLIN)
-        ended.poll(TIMEOUT_S * 1000)
+        self.kill()
+        await_end(self._pidfd)
         os.close(self._pidfd)
         os.close(self._screen)
 
@@ -146,10 +190,32 @@ def bare_environment(path: str, home: str, mbx_home: str, term: str = "dumb") ->
     }
 
 
+def await_end(pidfd: int) -> None:
+    """Wait, bounded, until the process has ended."""
+    ended = select.poll()
+    ended.register(pidfd, select.POLLIN)
+    ended.poll(TIMEOUT_S * 1000)
+
+
 def parent_of(pid: int) -> int:
-    """The parent of a process now (proc(5): the second field after the name in brackets)."""
+    """The parent of a process now."""
+    return int(_stat(pid)[1])
+
+
+def _session(session: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if int(_stat(int(name))[3]) == session:
+                    found.append(int(name))
+    return found
+
+
+def _stat(pid: int) -> list[bytes]:
+    """proc(5), /proc/PID/stat after the name in brackets: state, parent, group, session, …"""
     with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[1])
+        return file.read().rpartition(b")")[2].split()
 
 
 def _set_up(terminal: int, columns: int) -> None:
@@ -160,32 +226,23 @@ def _set_up(terminal: int, columns: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, size)
 
 
-def _start_orphan(argv: tuple[str, ...], env: Mapping[str, str], folder: str, terminal: int) -> int:
+def _start_orphan(argv: Sequence[str], env: Mapping[str, str], folder: str, terminal: int) -> int:
     """Run `argv` on `terminal` in a session of its own; its parent has ended when this returns."""
     reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            orphan = os.fork()
-            if orphan:
-                os.write(writing, b"%d\n" % orphan)
-            else:
-                _become(argv, env, folder, terminal)
-        finally:
-            os._exit(127)
-    os.close(writing)
-    os.waitpid(child, 0)
+    launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(writing), *argv]
     with os.fdopen(reading, "rb") as report:
+        try:
+            subprocess.run(
+                launcher,
+                env=dict(env),
+                cwd=folder,
+                stdin=terminal,
+                stdout=terminal,
+                stderr=terminal,
+                pass_fds=[writing],
+                check=True,
+                timeout=TIMEOUT_S,
+            )
+        finally:
+            os.close(writing)
         return int(report.readline())
-
-
-def _become(argv: tuple[str, ...], env: Mapping[str, str], folder: str, terminal: int) -> None:
-    os.setsid()
-    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-    for stream in (0, 1, 2):
-        os.dup2(terminal, stream)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, a shell must not
-        signal.signal(ignored, signal.SIG_DFL)
-    os.chdir(folder)
-    os.execvpe(argv[0], argv, dict(env))

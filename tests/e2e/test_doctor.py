@@ -1,17 +1,13 @@
 """Planted faults, each named by `mbx doctor`; and `mbx diagnostics` beside a real daemon."""
 
 import contextlib
-import hashlib
 import json
 import os
-import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +15,7 @@ import pytest
 
 from mbx.cli.commands.diagnostics import UNREACHABLE
 from mbx.cli.commands.doctor import NAME_CHARS
+from scripts.planting import DAMAGED_PAGE, LATER_S, OTHER_VERSION, PLANTED, change_store, contents
 from tests.support.daemon import MBX, Daemon, fresh_home
 from tests.support.rules import ROOT
 from tests.support.shells import Shell, bare_environment, look_alike
@@ -26,8 +23,6 @@ from tests.support.shells import Shell, bare_environment, look_alike
 CANARY: Final = "canary-8d1e77"
 BOUND_S: Final = 10.0
 """Whatever is broken, doctor has said so by then."""
-
-LATER_S: Final = 7_200
 
 
 class Doctor:
@@ -94,16 +89,6 @@ def lived_in(home: Path) -> Path:
     return home
 
 
-def contents(home: Path) -> dict[str, tuple[int, int, str]]:
-    """Path -> mode, time of the last change, digest: everything that looking must leave alone."""
-    found = {}
-    for path in [home, *sorted(home.rglob("*"))]:
-        entry = path.lstat()
-        digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-        found[str(path)] = (entry.st_mode, entry.st_mtime_ns, digest)
-    return found
-
-
 # -- well -----------------------------------------------------------------------------------------
 
 
@@ -147,80 +132,6 @@ def test_every_check_stands_in_the_page_for_operators(lived_in: Path) -> None:
 
 
 # -- planted faults: no daemon runs ---------------------------------------------------------------
-
-
-def change_store(home: Path, *statements: str) -> None:
-    connection = sqlite3.connect(home / "store.db")
-    for statement in statements:
-        connection.execute(statement)
-    connection.commit()
-    connection.close()
-
-
-def cut_in_half(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.truncate(path.stat().st_size // 2)
-
-
-def stale_socket(home: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(home / "run" / "mbx.sock"))
-        (home / "run" / "mbx.sock").chmod(0o600)
-
-
-def old_left_over(home: Path) -> None:
-    path = home / "host.key.new"
-    path.touch(0o600)
-    os.utime(path, (time.time() - LATER_S, time.time() - LATER_S))
-
-
-def future_file(home: Path) -> None:
-    os.utime(home / "store.db", (time.time() + LATER_S, time.time() + LATER_S))
-
-
-def link_away(path: Path) -> None:
-    path.rename(path.with_name("elsewhere"))
-    path.symlink_to("elsewhere")
-
-
-def grown(path: Path) -> None:
-    with path.open("ab") as file:
-        file.truncate(3 << 20)
-
-
-def replaced_by_folder(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    path.mkdir()
-
-
-def bad_end(home: Path) -> None:
-    with (home / "daemon.log").open("a") as log:
-        log.write('{"at": "2026-01-31T12:00:00.000Z", "event": "the store failed", "why": "x"}\n')
-
-
-PLANTED: Final[dict[str, tuple[Callable[[Path], object], str, str]]] = {
-    "key missing": (lambda home: (home / "host.key").unlink(), "host key", "fail"),
-    "key open": (lambda home: (home / "host.key").chmod(0o644), "host key", "fail"),
-    "key damaged": (lambda home: (home / "host.key").write_bytes(b"{"), "host key", "fail"),
-    "store gone": (lambda home: (home / "store.db").unlink(), "host key", "warn"),
-    "store damaged": (lambda home: (home / "store.db").write_bytes(b"x" * 4096), "store", "fail"),
-    "store cut short": (lambda home: cut_in_half(home / "store.db"), "store", "fail"),
-    "store newer": (lambda home: change_store(home, "PRAGMA user_version = 99"), "store", "fail"),
-    "store open": (lambda home: (home / "store.db").chmod(0o644), "modes", "warn"),
-    "home open": (lambda home: home.chmod(0o755), "home", "fail"),
-    "run open": (lambda home: (home / "run").chmod(0o770), "run", "fail"),
-    "run a link": (lambda home: link_away(home / "run" / "sessions"), "sessions", "fail"),
-    "sessions missing": (lambda home: shutil.rmtree(home / "run" / "sessions"), "sessions", "warn"),
-    "socket stale": (stale_socket, "socket", "warn"),
-    "socket a file": (lambda home: (home / "run" / "mbx.sock").touch(), "socket", "fail"),
-    "socket a folder": (lambda home: (home / "run" / "mbx.sock").mkdir(), "socket", "fail"),
-    "left-over": (old_left_over, "left-overs", "warn"),
-    "log grown": (lambda home: grown(home / "daemon.log"), "log", "warn"),
-    "log unwritable": (lambda home: (home / "daemon.log").chmod(0o400), "log", "warn"),
-    "log a folder": (lambda home: replaced_by_folder(home / "daemon.log"), "log", "fail"),
-    "a bad end": (bad_end, "log", "warn"),
-    "clock behind": (future_file, "clock", "warn"),
-}
 
 
 @pytest.mark.parametrize("fault", PLANTED)
@@ -309,19 +220,9 @@ def test_a_lock_held_by_a_process_that_does_not_listen_is_named(lived_in: Path) 
     assert (check["level"], check["fix"]) == ("fail", f"kill -9 {holder.pid}")
 
 
-OTHER: Final = """
-import sys, mbx
-mbx.__version__ = "9.9.9"
-from mbx.daemon import dispatch
-dispatch.PROTOCOL = int(sys.argv[1])
-from mbx.daemon.__main__ import main
-sys.exit(main(["--foreground"]))
-"""
-
-
 @pytest.mark.parametrize(("protocol", "level"), [(1, "warn"), (9, "fail")])
 def test_a_daemon_of_another_version_is_named(home: Path, protocol: int, level: str) -> None:
-    with Daemon(home, python=("-c", OTHER, str(protocol))):
+    with Daemon(home, python=("-c", OTHER_VERSION, str(protocol))):
         checks = Doctor(home).checks()
     (check,) = checks["versions"]
     assert (check["level"], check["fix"]) == (level, "mbx daemon restart")
@@ -338,14 +239,12 @@ def test_a_daemon_of_another_home_at_our_socket_is_named(home: Path) -> None:
 
 
 def test_a_damaged_page_is_named_while_the_daemon_serves(lived_in: Path) -> None:
-    change_store(
-        lived_in,
-        "PRAGMA writable_schema = ON",
-        "UPDATE sqlite_schema SET rootpage = 3 WHERE name = 'messages_by_id'",
-    )
+    change_store(lived_in, *DAMAGED_PAGE)
     with Daemon(lived_in):
         (check,) = Doctor(lived_in).checks()["store pages"]
     assert check["level"] == "fail"
+    assert "2nd reference to page 3" in check["detail"]
+    assert not {"\n", "*"} & set(check["detail"])
 
 
 def test_a_changed_audit_log_is_named(lived_in: Path) -> None:
