@@ -364,6 +364,7 @@ def _converse(
     talk.speak(ben, "agents.list", query="client")
     talk.speak(ben, "identity.rename", name="benno", key="k-8")
     talk.speak(ana, "identity.list")
+    talk.speak(ana, "identity.prunable", days=30)
     talk.speak(ana, "mail.watch")
     talk.speak(ben, "identity.release", key="k-6")
     talk.speak(cai, "daemon.status", hash=True)

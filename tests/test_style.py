@@ -281,7 +281,7 @@ def test_the_rule_lets_its_good_samples_pass(rule: Rule) -> None:
 
 
 def test_each_limit_names_its_unit_or_is_a_count() -> None:
-    units = ("_BYTES", "_CHARS", "_MS", "_ROWS", "_S")
+    units = ("_BYTES", "_CHARS", "_DAYS", "_MS", "_ROWS", "_S")
     counts = ("_MAX", "_UNITS", "_KEPT")
     numbers = [name for name, value in vars(limits).items() if isinstance(value, int)]
     assert [name for name in numbers if not name.endswith(units + counts)] == []

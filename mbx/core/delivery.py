@@ -28,6 +28,7 @@ OUTCOMES: Final = frozenset({"acted", "replied", "noted", "declined", "supersede
 
 DEFAULT_OUTCOME: Final = "noted"
 ACTED_OUTCOME: Final = "acted"
+SUPERSEDED_OUTCOME: Final = "superseded"
 
 
 def advance(current: Stage, reported: Stage) -> Stage:

@@ -69,6 +69,15 @@ TAKEOVER_TTL_MS: Final = 5 * 60 * 1000
 """How long an approved takeover may be applied."""
 DRAFT_TTL_MS: Final = 24 * 60 * 60 * 1000
 """How old a signed draft may be when it is brought back, where its kind sets no shorter time."""
+DIRECTIVE_IDENTITIES_MAX: Final = 64
+"""Identities that one directive of the owner's retires."""
+FORWARD_PIECE_ROWS: Final = 500
+"""Unacked messages that one transaction hands on; what is left follows in further ones."""
+FORWARD_STEPS_MAX: Final = 1_000
+"""So many forwards are followed, one after the other."""
+PRUNE_DAYS: Final = 30
+"""For so long nobody has used what `mbx identity prune` offers to retire, unless told."""
+PRUNE_DAYS_MAX: Final = 36_500
 POLICY_TTL_MS: Final = 7 * 24 * 60 * 60 * 1000
 POLICY_TTL_MAX_MS: Final = 30 * 24 * 60 * 60 * 1000
 POLICY_YOLO_TTL_MS: Final = 8 * 60 * 60 * 1000

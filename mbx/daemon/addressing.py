@@ -1,4 +1,7 @@
-"""Addresses to mailboxes: each mailbox once, however many ways it was named."""
+"""Addresses to mailboxes: each mailbox once, however many ways it was named.
+
+What is written to a retired identity goes on to where the owner forwarded it.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,10 +9,12 @@ from mbx.core import names
 from mbx.core.errors import MbxError
 from mbx.core.limits import RECIPIENTS_MAX
 from mbx.core.names import Address
+from mbx.daemon import forwarding
 from mbx.daemon.context import Context
 from mbx.daemon.posting import Recipient
 from mbx.store import identities, leases
 from mbx.store.database import Tx
+from mbx.store.identities import IdentityRow
 
 
 def resolve(
@@ -21,19 +26,17 @@ def resolve(
     MbxError unknown-recipient (with suggestions), closed (a retired one was named) or too-many,
     before anything is stored.
     """
-    found: dict[int, Recipient] = {}
+    every: list[Recipient] = []
     unknown: list[Address] = []
     for address in addresses:
         reached = list(_reached(context, tx, sender_no, address))
         if not reached:
             unknown.append(address)
-        for recipient in reached:
-            known = found.get(recipient.identity.no)
-            if known is None or (known.quiet and not recipient.quiet):
-                found[recipient.identity.no] = recipient
+        every += reached
     if unknown:
         raise _unknown(context, tx, unknown)
-    _refuse_retired(found.values())
+    found = each_once(every)
+    _refuse_retired(found)
     if len(found) > RECIPIENTS_MAX:
         raise MbxError(
             "too-many",
@@ -41,7 +44,32 @@ def resolve(
             "send to fewer",
             limit=RECIPIENTS_MAX,
         )
+    return found
+
+
+def each_once(reached: Iterable[Recipient]) -> list[Recipient]:
+    """One recipient for each mailbox, in the order of their first mention."""
+    found: dict[int, Recipient] = {}
+    for recipient in reached:
+        known = found.get(recipient.identity.no)
+        found[recipient.identity.no] = known.joined(recipient) if known else recipient
     return list(found.values())
+
+
+def mailbox_of(tx: Tx, identity: IdentityRow) -> Recipient:
+    """Where mail for this identity goes. Raises MbxError closed if it goes nowhere any more."""
+    recipient = _followed(tx, identity)
+    _refuse_retired([recipient])
+    return recipient
+
+
+def _followed(tx: Tx, identity: IdentityRow) -> Recipient:
+    """The identity, or where the owner forwarded it; a retired one that leads nowhere is itself."""
+    end = forwarding.end_of(tx, identity) if identity.retired_ms is not None else None
+    if end is None:
+        return Recipient(identity, leases.find(tx, identity.no))
+    row = leases.find(tx, end.no)
+    return Recipient(end, row, forwarded=(identity.name,), is_named=False)
 
 
 def _reached(context: Context, tx: Tx, sender_no: int, address: Address) -> Iterable[Recipient]:
@@ -56,7 +84,9 @@ def _reached(context: Context, tx: Tx, sender_no: int, address: Address) -> Iter
     if address.kind == "lead":
         return []
     named = leases.of_name(tx, "owner" if address.kind == "owner" else address.name)
-    return [] if named is None else [Recipient(*named)]
+    if named is None:
+        return []
+    return [_followed(tx, named[0]) if named[0].retired_ms is not None else Recipient(*named)]
 
 
 def _refuse_retired(recipients: Iterable[Recipient]) -> None:

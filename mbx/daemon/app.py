@@ -24,8 +24,10 @@ from mbx.daemon.effects import (
     Effect,
     Ended,
     Granted,
+    HandOn,
     Mend,
     Renamed,
+    Retired,
     Revive,
     Seen,
     Stop,
@@ -119,13 +121,14 @@ class Daemon:
             sessions_called=self._encounters.called,
         )
         self._unburied: dict[int, str] = {}
+        self._unmoved: set[int] = set()
         self._timers = Timers(
             self._dispatcher,
             self._committer,
             self._holders,
             self._watch,
             self._credentials,
-            self._bury_left,
+            self._do_what_is_left,
         )
         self._tickets = Tickets(world)
         self._watchers = Watchers(self._dispatcher.glance, self._submit)
@@ -236,18 +239,14 @@ class Daemon:
             case Arrived():
                 self._indexer.wake()
                 self._watchers.look(effect.recipients)
-            case Granted():
-                self._holders.granted(effect)
-                self._watchers.look((effect.identity_no,))
-                self._keep(effect)
-            case Ended():
-                self._holders.ended(effect)
-                self._watchers.look((effect.identity_no,))
-                self._credentials.remove(effect.cli, effect.session_id, effect.epoch)
+            case Granted() | Ended() | Retired():
+                self._lease_changed(effect)
             case Revive():
                 self._inside(self._dispatcher.revival(effect))
             case Renamed():
                 self._holders.renamed(effect)
+            case HandOn():
+                self._hand_on(effect.identity_no)
             case Authorised():
                 self._raise_floor(effect)
             case Waiting():
@@ -270,6 +269,17 @@ class Daemon:
         except (OSError, MbxError) as error:  # the record holds; the next start raises the floor
             self._journal.write("the floor could not be written", why=error)
 
+    def _lease_changed(self, effect: Granted | Ended | Retired) -> None:
+        if isinstance(effect, Granted):
+            self._holders.granted(effect)
+        elif isinstance(effect, Ended):
+            self._holders.ended(effect)
+        self._watchers.look((effect.identity_no,))
+        if isinstance(effect, Granted):
+            self._keep(effect)
+        elif isinstance(effect, Ended):
+            self._credentials.remove(effect.cli, effect.session_id, effect.epoch)
+
     def _keep(self, granted: Granted) -> None:
         try:
             self._credentials.write(
@@ -289,10 +299,24 @@ class Daemon:
 
         self._submit(self._dispatcher.burial(session_no, why), settle)
 
-    def _bury_left(self) -> None:
+    def _hand_on(self, identity_no: int) -> None:
+        """Hand on a piece of forwarded mail; what a full disk refuses is tried again."""
+
+        def settle(outcome: Outcome[Answer]) -> None:
+            if _is_disk_full(outcome):
+                self._unmoved.add(identity_no)
+            else:
+                self._log_refusal(outcome)
+
+        self._submit(self._dispatcher.handing_on(identity_no), settle)
+
+    def _do_what_is_left(self) -> None:
         left, self._unburied = self._unburied, {}
         for session_no, why in left.items():
             self._bury(session_no, why)
+        unmoved, self._unmoved = self._unmoved, set()
+        for identity_no in unmoved:
+            self._hand_on(identity_no)
 
     def _inside(self, work: Work) -> None:
         """Work of the daemon's own: nobody waits for its answer."""

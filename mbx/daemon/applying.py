@@ -8,15 +8,16 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from mbx.core import authority, keys
+from mbx.core import authority, directive, keys
 from mbx.core.authority import Book, OwnerKey
 from mbx.core.canonical import JsonValue
+from mbx.core.directive import Forwarding
 from mbx.core.errors import MbxError
 from mbx.core.limits import CLOCK_BACK_MAX_MS, DRAFT_TTL_MS
 from mbx.core.message import OWNER_MAIL
 from mbx.core.policy import Policy, Revocation
 from mbx.core.record import Record, RecordError, Sealed, verify
-from mbx.daemon import codec, displacing, letters
+from mbx.daemon import codec, displacing, forwarding, letters, retiring
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.drafting import FORMER_KEY, INIT
 from mbx.daemon.effects import Arrived, Authorised, Effect
@@ -191,7 +192,15 @@ def _directive(
     act = payload.get("act")
     if act == _CLOCK:
         return _set_clock(context, tx, record, payload)
-    raise MbxError("owner-required", "the record is not to be believed: unknown act")
+    try:
+        wanted = directive.read(payload)
+    except RecordError as error:
+        raise MbxError("owner-required", f"the record is not to be believed: {error}") from error
+    if isinstance(wanted, Forwarding):
+        result, effects = forwarding.forward(context, tx, record, wanted)
+    else:
+        result, effects = retiring.retire(context, tx, record, wanted)
+    return Applied(result, effects=effects)
 
 
 def _set_clock(

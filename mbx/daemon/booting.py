@@ -8,15 +8,15 @@ from mbx.core.errors import MbxError
 from mbx.core.evidence import Evidence, Process, is_same_boot
 from mbx.core.keys import crockford, key_id
 from mbx.core.names import OWNER, fold_host_label
-from mbx.daemon import floor, keystore, resuming
+from mbx.daemon import floor, forwarding, keystore, resuming
 from mbx.daemon.authority import Authority
-from mbx.daemon.effects import Authorised, Effect, Waiting
+from mbx.daemon.effects import Authorised, Effect, HandOn, Waiting
 from mbx.daemon.floor import Floor
 from mbx.daemon.host import Host
 from mbx.daemon.processes import evidence
 from mbx.daemon.world import Moment, World, moment
 from mbx.paths import Paths
-from mbx.store import audit, hosts, identities, leases, sessions, waiting
+from mbx.store import audit, forwards, hosts, identities, leases, sessions, waiting
 from mbx.store.database import Tx
 from mbx.store.hosts import HostRow
 from mbx.store.sessions import SessionRow
@@ -60,6 +60,7 @@ def boot(
         elif session.identity_no is not None:
             living.append((session, identities.by_no(tx, session.identity_no).name))
     sessions.forget_unused(tx)
+    effects += [HandOn(no) for no in forwards.left(tx, forwarding.LEFT_MAX)]
     owner_mailbox(tx, now)
     known = floor.load(paths.floor_path(), host)
     reached = _floor(tx, known, host)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Evidence, Process
 from mbx.core.lease import LeaseState, Observation
-from mbx.daemon import codec, gate, granting, resuming
+from mbx.daemon import codec, forwarding, gate, granting, resuming
 from mbx.daemon.authority import Authority
 from mbx.daemon.context import Answer, Context, Facts
 from mbx.daemon.effects import Revive, Seen
@@ -139,6 +139,11 @@ class Dispatcher:
     def glance(self, caller: Caller) -> Work:
         """The unit that looks whether a caller still holds its lease, and at its mail."""
         return Work(lambda tx: _glance(tx, caller), writes=False, brief=True)
+
+    def handing_on(self, identity_no: int) -> Work:
+        """The unit that hands on the next piece of what a forward left."""
+        now = moment(self.world)
+        return Work(lambda tx: forwarding.continued(tx, self.host, now, identity_no), writes=True)
 
     def revival(self, effect: Revive) -> Work:
         """The unit that holds a lapsed lease again for the holder that just used it."""

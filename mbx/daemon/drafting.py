@@ -35,11 +35,15 @@ INIT: Final = "mbx owner init (in a terminal of your own)"
 
 
 class Draft(NamedTuple):
-    """What is to be signed: `kind` and `payload`; `confirm` is what the owner types to agree."""
+    """What is to be signed: `kind` and `payload`; `confirm` is what the owner types to agree.
+
+    `lines` are facts for the owner's eye, shown beside the payload and never instead of it.
+    """
 
     kind: str
     payload: Mapping[str, JsonValue]
     confirm: str = ""
+    lines: tuple[str, ...] = ()
 
     def text(self) -> str:
         """The exact text."""

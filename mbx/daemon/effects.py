@@ -109,8 +109,24 @@ class Renamed:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """An identity has ended: whoever watches its mailbox is told."""
+
+    identity_no: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandOn:
+    """Unacked mail of a forwarded identity is left: the next piece is to be handed on."""
+
+    identity_no: int
+
+
 Effect = (
     Authorised
+    | HandOn
+    | Retired
     | Mend
     | Renamed
     | Waiting

@@ -208,9 +208,14 @@ def _is_of_grant(caller: Caller, binding: Binding) -> bool:
 
 
 def _still_held(binding: Binding) -> bool:
-    """Is the grant the lease of now? A lapsed lease nobody took still is: sleep is not death."""
+    """Is the grant the lease of now? A lapsed lease nobody took still is: sleep is not death.
+
+    Of a retired identity nothing is, whatever its lease says.
+    """
     return (
-        binding.lease.epoch == binding.granted_epoch and binding.lease.state is not LeaseState.FREE
+        binding.lease.epoch == binding.granted_epoch
+        and binding.lease.state is not LeaseState.FREE
+        and not binding.is_retired
     )
 
 
@@ -265,7 +270,7 @@ def _lost(tx: Tx, binding: Binding) -> MbxError:
     row = leases.find(tx, binding.identity_no)
     holder = sessions.by_no(tx, row.lease.session_no) if row.lease.session_no else None
     words = f"by {holder.cli} {holder.session_id}" if holder else "by nobody"
-    state = row.lease.state.name.lower()
+    state = "retired" if binding.is_retired else row.lease.state.name.lower()
     return MbxError(
         "lease-lost",
         f"{binding.name} was taken from this session; it is now {state}"

@@ -20,7 +20,7 @@ from mbx.daemon.context import Context, Result
 from mbx.daemon.drafting import Draft, owner_id
 from mbx.daemon.gate import OwnerTerminal
 from mbx.daemon.posting import Place, Recipient
-from mbx.store import audit, identities, leases, messages
+from mbx.store import audit, identities, messages
 from mbx.store.database import Tx
 from mbx.store.messages import NewMessage
 
@@ -44,10 +44,7 @@ def answer(
     """An answer to a letter that the owner got. Raises MbxError not-found, ambiguous, closed."""
     head = mailboxes.find_received(tx, own, parse_prefix(prefix))
     place = mailboxes.place_of(tx, own, parse_prefix(prefix))
-    sender = identities.by_no(tx, head.sender_no)
-    if sender.retired_ms is not None:
-        raise MbxError("closed", f"{sender.name} is retired; nobody would read the answer")
-    recipients = [Recipient(sender, leases.find(tx, sender.no))]
+    recipients = [addressing.mailbox_of(tx, identities.by_no(tx, head.sender_no))]
     return _draft(context, tx, own, written._replace(subject=head.subject), recipients, place)
 
 
@@ -93,7 +90,7 @@ def deliver(
     if owner is None:
         raise LookupError("the owner has no mailbox")
     _check_sender(context, payload, owner.identity)
-    recipients = [_recipient(tx, identity) for identity in letter.to]
+    recipients = addressing.each_once(_recipient(tx, identity) for identity in letter.to)
     answered = messages.by_id(tx, letter.reply_to) if letter.reply_to else None
     ((key_id, signature),) = record.signatures.items()
     new = NewMessage(
@@ -135,6 +132,4 @@ def _recipient(tx: Tx, identity: str) -> Recipient:
     row = identities.by_identity(tx, identity)
     if row is None:
         raise MbxError("unknown-recipient", "a mailbox of the letter is not known here")
-    if row.retired_ms is not None:
-        raise MbxError("closed", f"{row.name} is retired", "mbx identity list --all")
-    return Recipient(row, leases.find(tx, row.no))
+    return addressing.mailbox_of(tx, row)

@@ -22,11 +22,25 @@ from mbx.store.messages import NewMessage
 
 
 class Recipient(NamedTuple):
-    """A mailbox that a message reaches, the lease on it, and whether the copy is quiet."""
+    """A mailbox that a message reaches, the lease on it, and whether the copy is quiet.
+
+    `forwarded`: the names of retired identities whose mail goes there, by which it was reached;
+    `is_named`: it was reached in its own right too.
+    """
 
     identity: IdentityRow
     row: LeaseRow
     quiet: bool = False
+    forwarded: tuple[str, ...] = ()
+    is_named: bool = True
+
+    def joined(self, other: "Recipient") -> "Recipient":
+        """One copy for the same mailbox reached in two ways."""
+        return self._replace(
+            quiet=self.quiet and other.quiet,
+            forwarded=tuple(dict.fromkeys((*self.forwarded, *other.forwarded))),
+            is_named=self.is_named or other.is_named,
+        )
 
 
 class Place(NamedTuple):
@@ -126,12 +140,16 @@ def _past(
 
 
 def _wakes(draft: Draft, to: Recipient) -> bool:
-    return wakes(
-        draft.kind,
-        draft.body,
-        to.identity.name,
-        needs_reply=draft.needs_reply,
-        quiet=to.quiet or draft.quiet,
+    """A mention of a name whose mail is forwarded is one of whoever gets it."""
+    return any(
+        wakes(
+            draft.kind,
+            draft.body,
+            name,
+            needs_reply=draft.needs_reply,
+            quiet=to.quiet or draft.quiet,
+        )
+        for name in (to.identity.name, *to.forwarded)
     )
 
 
@@ -146,9 +164,9 @@ def posted(
     return {
         "id": message_id,
         "thread": thread or message_id,
-        "recipients": [_reach(context, to.identity, to.row) for to in recipients],
+        "recipients": [_reach(context, to) for to in recipients],
         "duplicate": False,
-        "warnings": _warnings(body_bytes),
+        "warnings": [*_warnings(body_bytes), *_shared(recipients)],
     }
 
 
@@ -161,19 +179,33 @@ def _lease_record(context: Context, tx: Tx, holder: Holder) -> str:
     return own.record_id
 
 
-def _reach(context: Context, recipient: IdentityRow, row: LeaseRow) -> Result:
+def _reach(context: Context, to: Recipient) -> Result:
+    recipient, row = to.identity, to.row
     seen = context.observe(row) if row.lease.state is LeaseState.HELD else None
     live = seen is not None and seen.evidence == "live"
     since = rfc3339(row.lease.since_ms)
     detail = "held by a live session" if live else f"nobody holds it since {since}"
     if row.lease.state is LeaseState.HELD and not live:
         detail = "its holder cannot be seen"
+    address, state = recipient.name, "live-next-prompt" if live else "offline"
+    if not to.is_named:
+        address, state = to.forwarded[0], "forwarded"
+        detail = f"forwarded to {recipient.name}: {detail}"
     return {
-        "address": context.host.address(recipient.name),
+        "address": context.host.address(address),
         "identity": recipient.identity,
-        "state": "live-next-prompt" if live else "offline",
+        "state": state,
         "detail": detail,
     }
+
+
+def _shared(recipients: Sequence[Recipient]) -> list[str]:
+    """Of each name whose copy is another's as well: one copy answers to all of them."""
+    told = []
+    for to in recipients:
+        others = to.forwarded if to.is_named else to.forwarded[1:]
+        told += [f"{name} is forwarded to {to.identity.name}: one copy for both" for name in others]
+    return told
 
 
 def _warnings(body_bytes: int) -> list[str]:

@@ -8,7 +8,8 @@ from mbx.store.database import Row, Tx
 
 _COLUMNS: Final = (
     "SELECT s.no, i.no, i.identity, i.name, i.role, i.description, i.project,"
-    " l.state, l.epoch, l.session_no, l.since_ms, l.record_id, l.expires_ms, s.cli, s.session_id"
+    " l.state, l.epoch, l.session_no, l.since_ms, l.record_id, l.expires_ms, s.cli, s.session_id,"
+    " i.retired_ms IS NOT NULL"
 )
 _BY_PROCESS: Final = (
     _COLUMNS + ", s.epoch FROM sessions AS s JOIN identities AS i ON i.no = s.identity_no"
@@ -41,6 +42,7 @@ class Binding(NamedTuple):
     granted_epoch: int
     cli: str
     session_id: str
+    is_retired: bool = False
 
 
 def of_process(tx: Tx, process: Process, conversation: str) -> Binding | None:
@@ -59,7 +61,7 @@ def _binding(row: Row | None) -> Binding | None:
         return None
     session_no, identity_no, identity, name, role, description, project = row[:7]
     state, epoch, holder_no, since_ms, record_id, expires_ms = row[7:13]
-    cli, session_id, granted_epoch = row[13:]
+    cli, session_id, is_retired, granted_epoch = row[13:]
     return Binding(
         session_no,
         identity_no,
@@ -74,4 +76,5 @@ def _binding(row: Row | None) -> Binding | None:
         granted_epoch,
         cli or "",
         session_id or "",
+        bool(is_retired),
     )

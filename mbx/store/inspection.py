@@ -8,8 +8,8 @@ from mbx.store.database import Tx
 _STATE: Final = (
     "SELECT 'host', key_id, public_key, label, store_id FROM host",
     (
-        "SELECT 'identity', no, identity, name, role, description, project, created_ms, retired_ms"
-        " FROM identities ORDER BY no"
+        "SELECT 'identity', no, identity, name, role, description, project, created_ms, retired_ms,"
+        " forward_no FROM identities ORDER BY no"
     ),
     "SELECT 'mailbox', identity_no, unread FROM mailboxes ORDER BY identity_no",
     (

@@ -8,7 +8,7 @@ from mbx.core.errors import MbxError
 from mbx.core.keys import crockford
 from mbx.core.lease import Claimable, LeaseState, claimable
 from mbx.core.text import check_line, check_text
-from mbx.daemon import granting, listing
+from mbx.daemon import forwarding, granting, listing, retiring
 from mbx.daemon.budget import Budget
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.effects import Renamed
@@ -75,7 +75,7 @@ def _show(context: Context, tx: Tx, caller: Open, name: str) -> Answer:
 def _entry(
     context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow, own: int | None
 ) -> Result:
-    verdict = _claimable(context, identity, row, own)
+    verdict = _claimable(context, tx, identity, row, own)
     state = "retired" if identity.retired_ms is not None else row.lease.state.name.lower()
     held = row.lease.state is LeaseState.HELD
     session = sessions.by_no(tx, row.lease.session_no) if held and row.lease.session_no else None
@@ -105,13 +105,22 @@ def _holder(session: SessionRow, row: LeaseRow) -> Result:
 
 
 def _claimable(
-    context: Context, identity: IdentityRow, row: LeaseRow, own: int | None
+    context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow, own: int | None
 ) -> Claimable:
     if identity.retired_ms is not None:
-        return Claimable(False, "retired")
+        end = forwarding.end_of(tx, identity)
+        return Claimable(False, f"forwarded to {end.name}" if end else "retired")
     if identity.no == own:
         return Claimable(True, "held by you")
     return claimable(row.lease, context.observe(row))
+
+
+def _read_prunable(params: Params) -> int:
+    return params.integer("days", limits.PRUNE_DAYS, 1, limits.PRUNE_DAYS_MAX)
+
+
+def _prunable(context: Context, tx: Tx, caller: Open, days: int) -> Answer:
+    return Answer(retiring.preview(context, tx, days))
 
 
 # -- changing -------------------------------------------------------------------------------------
@@ -401,6 +410,12 @@ METHODS: Final = (
         "identity.list", "All identities: state, holder, claimable and why.", _read_list, _list
     ),
     open_method("identity.show", "One identity.", _read_show, _show, brief=True),
+    open_method(
+        "identity.prunable",
+        "What `owner.draft` with act prune would retire, and why the others stay.",
+        _read_prunable,
+        _prunable,
+    ),
     session_method(
         "identity.register", "Create an identity and hold it.", _read_register, _register
     ),

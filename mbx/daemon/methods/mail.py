@@ -17,8 +17,8 @@ from mbx.daemon.gate import Holder
 from mbx.daemon.mailboxes import AckWords
 from mbx.daemon.methods.table import lease_method
 from mbx.daemon.params import Params
-from mbx.daemon.posting import Place, Recipient
-from mbx.store import identities, leases
+from mbx.daemon.posting import Place
+from mbx.store import identities
 from mbx.store.database import Tx
 
 
@@ -107,17 +107,14 @@ def _send(context: Context, tx: Tx, holder: Holder, request: SendRequest) -> Ans
 def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> Answer:
     head = mailboxes.find_received(tx, holder, request.id)
     place = mailboxes.place_of(tx, holder, request.id)
-    recipient = identities.by_no(tx, head.sender_no)
-    if recipient.retired_ms is not None:
-        raise MbxError("closed", f"{recipient.name} is retired; nobody would read the answer")
-    recipients = [Recipient(recipient, leases.find(tx, recipient.no))]
+    recipients = [addressing.mailbox_of(tx, identities.by_no(tx, head.sender_no))]
     written = request.draft
     draft = written._replace(subject=head.subject)
     message_id = posting.post(context, tx, holder, draft, request.body_bytes, recipients, place)
     if request.final is not None:
         mailboxes.ack(context, tx, holder, [head], request.final)
     result = posting.posted(context, message_id, place.thread, recipients, request.body_bytes)
-    return Answer(result, (Arrived((recipient.no,)),))
+    return Answer(result, (Arrived((recipients[0].identity.no,)),))
 
 
 METHODS: Final = (

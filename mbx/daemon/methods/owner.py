@@ -9,13 +9,21 @@ from typing import Final, NamedTuple
 
 from mbx.core import message
 from mbx.core.authority import OwnerKey
+from mbx.core.directive import FORWARD, PRUNE, RETIRE
 from mbx.core.errors import MbxError
-from mbx.core.limits import ADDRESSES_MAX, NOTE_MAX_CHARS, POLICY_IDENTITIES_MAX, POLICY_SOURCES_MAX
+from mbx.core.limits import (
+    ADDRESSES_MAX,
+    NOTE_MAX_CHARS,
+    POLICY_IDENTITIES_MAX,
+    POLICY_SOURCES_MAX,
+    PRUNE_DAYS,
+    PRUNE_DAYS_MAX,
+)
 from mbx.core.names import Address, parse_address
 from mbx.core.policy import CLASSES, LEVELS
 from mbx.core.record import KINDS, Record
 from mbx.core.text import check_text
-from mbx.daemon import applying, drafting, letters
+from mbx.daemon import applying, drafting, forwarding, letters, retiring
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.drafting import Draft, Wanted
 from mbx.daemon.gate import Open, OwnerTerminal
@@ -77,8 +85,18 @@ def _read_draft(params: Params) -> Maker:
 
 
 def _draft(context: Context, tx: Tx, caller: Open, make: Maker) -> Answer:
-    draft = make(context, tx)
-    return Answer({"kind": draft.kind, "payload": draft.text(), "confirm": draft.word()})
+    return _drafted(make(context, tx))
+
+
+def _drafted(draft: Draft) -> Answer:
+    return Answer(
+        {
+            "kind": draft.kind,
+            "payload": draft.text(),
+            "confirm": draft.word(),
+            "lines": list(draft.lines),
+        }
+    )
 
 
 def _read_rotation(params: Params) -> Maker:
@@ -139,12 +157,30 @@ def _read_clock(params: Params) -> Maker:
     return drafting.clock
 
 
+def _read_retirement(params: Params) -> Maker:
+    name = params.string("name")
+    return lambda context, tx: retiring.draft(context, tx, name)
+
+
+def _read_pruning(params: Params) -> Maker:
+    days = params.integer("days", PRUNE_DAYS, 1, PRUNE_DAYS_MAX)
+    return lambda context, tx: retiring.prune_draft(context, tx, days)
+
+
+def _read_forwarding(params: Params) -> Maker:
+    name, to = params.string("name"), params.string("to")
+    return lambda context, tx: forwarding.draft(context, tx, name, to)
+
+
 _DRAFTS: Final[Mapping[str, Callable[[Params], Maker]]] = {
     "rotate": _read_rotation,
     "clock": _read_clock,
     "takeover": _read_takeover,
     "policy": _read_policy,
     "revoke": _read_revocation,
+    RETIRE: _read_retirement,
+    PRUNE: _read_pruning,
+    FORWARD: _read_forwarding,
 }
 
 
@@ -173,7 +209,7 @@ def _compose(context: Context, tx: Tx, caller: OwnerTerminal, request: _Letter) 
         draft = letters.answer(context, tx, caller, request.draft, request.answers)
     else:
         draft = letters.draft(context, tx, caller, request.draft, request.to, Place())
-    return Answer({"kind": draft.kind, "payload": draft.text(), "confirm": draft.word()})
+    return _drafted(draft)
 
 
 # -- enroll, apply --------------------------------------------------------------------------------

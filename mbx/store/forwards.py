@@ -1,0 +1,103 @@
+"""Where mail of retired identities goes on, and the handing on of what lies in their mailboxes."""
+
+from typing import Final, NamedTuple
+
+from mbx.core.delivery import Stage
+from mbx.core.limits import FORWARD_STEPS_MAX
+from mbx.store.database import Tx
+
+# A damaged store may lead in a circle: then the last step is at a retired identity, as any other
+# way that leads nowhere.
+_END: Final = (
+    "WITH RECURSIVE way (no, next_no, step) AS ("
+    " SELECT no, forward_no, 0 FROM identities WHERE no = ?1"
+    " UNION ALL SELECT i.no, i.forward_no, w.step + 1 FROM way AS w"
+    " JOIN identities AS i ON i.no = w.next_no WHERE w.step < ?2)"
+    " SELECT no FROM way ORDER BY step DESC LIMIT 1"
+)
+_OPEN: Final = (
+    "SELECT m.no, m.id, d.stage, d.wakes FROM deliveries AS d INDEXED BY deliveries_open"
+    " JOIN messages AS m ON m.no = d.message_no"
+    " WHERE d.recipient_no = ? AND d.stage < 5 ORDER BY d.message_no LIMIT ?"
+)
+_GIVE: Final = (
+    "INSERT INTO deliveries (recipient_no, message_no, stage, stage_ms, wakes)"
+    " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+)
+_CLOSE: Final = (
+    "UPDATE deliveries SET stage = 5, stage_ms = ?, epoch = 0, outcome = ?, did = NULL, note = ?"
+    " WHERE recipient_no = ? AND message_no = ?"
+)
+_LEFT: Final = (
+    "SELECT i.no FROM identities AS i WHERE i.forward_no IS NOT NULL"
+    " AND EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_open"
+    " WHERE recipient_no = i.no AND stage < 5) ORDER BY i.no LIMIT ?"
+)
+_HAS_OPEN: Final = (
+    "SELECT 1 FROM deliveries INDEXED BY deliveries_open WHERE recipient_no = ? AND stage < 5"
+    " LIMIT 1"
+)
+_COUNT_OPEN: Final = (
+    "SELECT count(*) FROM deliveries INDEXED BY deliveries_open"
+    " WHERE recipient_no = ? AND stage < 5"
+)
+
+
+class OpenMail(NamedTuple):
+    """One unacked message of a mailbox: its key, its id, its stage, whether it wakes."""
+
+    message_no: int
+    id: str
+    stage: int
+    wakes: int
+
+
+def set_forward(tx: Tx, no: int, to_no: int) -> None:
+    """Let mail for the retired identity `no` go to `to_no` from now on."""
+    tx.run("UPDATE identities SET forward_no = ? WHERE no = ?", (to_no, no))
+
+
+def end_of(tx: Tx, no: int) -> int:
+    """The key of the identity at the end of the forwards from `no`; `no` where there are none."""
+    row = tx.one(_END, (no, FORWARD_STEPS_MAX))
+    return int(row[0]) if row else no
+
+
+def open_mail(tx: Tx, no: int, rows: int) -> list[OpenMail]:
+    """The oldest unacked mail of a mailbox."""
+    return [OpenMail(*row) for row in tx.all(_OPEN, (no, rows))]
+
+
+def has_open_mail(tx: Tx, no: int) -> bool:
+    """Whether a mailbox has unacked mail."""
+    return tx.one(_HAS_OPEN, (no,)) is not None
+
+
+def count_open(tx: Tx, no: int) -> int:
+    """How much unacked mail a mailbox has, exactly: a walk over all of it."""
+    row = tx.one(_COUNT_OPEN, (no,))
+    return int(row[0]) if row else 0
+
+
+def hand_on(
+    tx: Tx, no: int, to_no: int, mail: list[OpenMail], now_ms: int, outcome: str, note: str
+) -> int:
+    """Deliver `mail` of `no` to `to_no` too, unless it has it, and ack it in the name of `no`.
+
+    How many messages are new to `to_no`.
+    """
+    given = 0
+    for one in mail:
+        given += tx.run(_GIVE, (to_no, one.message_no, int(Stage.DELIVERED), now_ms, one.wakes))
+        tx.run(_CLOSE, (now_ms, outcome, note, no, one.message_no))
+    unread = sum(one.stage < Stage.READ for one in mail)
+    for mailbox_no, change in ((to_no, given), (no, -unread)):
+        tx.run(
+            "UPDATE mailboxes SET unread = unread + ? WHERE identity_no = ?", (change, mailbox_no)
+        )
+    return given
+
+
+def left(tx: Tx, rows: int) -> list[int]:
+    """Keys of forwarded identities in whose mailboxes unacked mail lies yet."""
+    return [int(row[0]) for row in tx.all(_LEFT, (rows,))]
