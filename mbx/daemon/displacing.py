@@ -60,7 +60,7 @@ def take_over(
         identity=identity.identity,
         record=record.id,
         epoch=granted.epoch,
-        to={"cli": session.cli, "session": session.session_id},
+        to={"cli": granted.cli, "session": granted.session_id},
         before={"cli": displaced.cli, "session": displaced.session_id} if displaced else None,
         reason=wanted.reason,
     )

@@ -1,6 +1,7 @@
 """Grants and their ends: the writes that every claim, release and death share."""
 
 import hashlib
+from dataclasses import replace
 from typing import Final
 
 from mbx.core.canonical import JsonValue
@@ -81,6 +82,7 @@ def grant(
     session: SessionRow,
 ) -> Granted:
     """Give the identity to the session in a new epoch. Raises MbxError in-use."""
+    session = _own_label(tx, session)
     lease = transition(row.lease, "claim", now_ms=moment.now_ms, session_no=session.no)
     granted, record_id = _granted(host, moment, tx, identity, row, session, lease)
     _tell(tx, moment, "claim", identity, session, epoch=lease.epoch, record=record_id)
@@ -99,6 +101,7 @@ def take_over(
 
     The caller has checked the record and tells of it in the audit log.
     """
+    session = _own_label(tx, session)
     lease = transition(
         row.lease,
         "takeover",
@@ -107,6 +110,17 @@ def take_over(
         session_no=session.no,
     )
     return _granted(host, moment, tx, identity, row, session, lease)[0]
+
+
+def _own_label(tx: Tx, session: SessionRow) -> SessionRow:
+    """The session by a label that no other holder has: it was met while that one held nothing."""
+    if session.conversation or not sessions.is_label_taken(
+        tx, session.cli, session.session_id, besides_no=session.no
+    ):
+        return session
+    own = own_id(session.process)
+    sessions.relabel(tx, session.no, own)
+    return replace(session, session_id=own)
 
 
 def _granted(

@@ -38,13 +38,19 @@ def find(tx: Tx, process: Process, conversation: str) -> SessionRow | None:
     )
 
 
-def is_label_taken(tx: Tx, cli: str, session_id: str) -> bool:
-    """Whether a session of another process goes by this name and holds something, or did."""
+def is_label_taken(tx: Tx, cli: str, session_id: str, *, besides_no: int = 0) -> bool:
+    """Whether another session than `besides_no` goes by this name and holds something, or did."""
     row = tx.one(
-        "SELECT 1 FROM sessions WHERE cli = ? AND session_id = ? AND identity_no IS NOT NULL",
-        (cli, session_id),
+        "SELECT 1 FROM sessions"
+        " WHERE cli = ? AND session_id = ? AND identity_no IS NOT NULL AND no <> ?",
+        (cli, session_id, besides_no),
     )
     return row is not None
+
+
+def relabel(tx: Tx, no: int, session_id: str) -> None:
+    """The session goes by another name from now on."""
+    tx.run("UPDATE sessions SET session_id = ? WHERE no = ?", (session_id, no))
 
 
 def called(tx: Tx, cli: str, session_id: str) -> list[SessionRow]:

@@ -117,6 +117,17 @@ def test_a_conversation_that_went_on_in_another_process_remembers_what_it_held(
     assert arrive(desk, harness(400, "s-1")) == "ana"
 
 
+def test_two_holders_never_go_by_one_label_whichever_was_met_first(desk: OfficeDesk) -> None:
+    """Their credentials would be one file: each would be answered as the other."""
+    desk.call(FIRST, "identity.release")
+    desk.call(AGAIN, "identity.register", name="ben", role="dev")
+    desk.call(FIRST, "identity.claim", name="ana")
+    labels = desk.rows("SELECT cli, session_id FROM sessions WHERE identity_no IS NOT NULL")
+    assert sorted(labels) == [("claude", "100-1000"), ("claude", "s-1")]
+    granted = [effect for effect in desk.effects if isinstance(effect, Granted)]
+    assert [one.session_id for one in granted] == ["s-1", "s-1", "100-1000"]
+
+
 def test_shells_are_told_apart_by_their_process_and_never_come_back(desk: OfficeDesk) -> None:
     caller = shell(500)
     desk.call(caller, "identity.register", name="ben", role="dev")

@@ -191,8 +191,12 @@ class Errands:
 
     def _reopen(self, point: str) -> None:
         self.late.clear()  # they were in the memory of the daemon that is gone
+        waiting = list(self.model.waiting)
         self.desk.reopen(point)
         self.model.restart()
+        for seat in waiting:
+            if seat.bound is not None:
+                self._tell_followed(seat)
 
     def _arrive(self, seat: Seat) -> None:
         desk = self.desk
@@ -219,6 +223,16 @@ class Errands:
         if followed is not None:
             met["followed a dead one"] += 1
             self.model.grant(*followed, self._token())
+            self._tell_followed(followed[1])
+
+    def _tell_followed(self, seat: Seat) -> None:
+        """Who waited has asked for what it now got, by whatever label it got it."""
+        assert seat.bound is not None
+        self.ops += 1
+        self.attempts += 1
+        told = {"agent": self.model.identities[seat.bound[0]].name, "epoch": seat.bound[1]}
+        request = Request(seat, "identity.claim", {})
+        self._tell(Op(self.ops, request), Return(self.attempts, "ok", 0, told))
 
     def _token(self) -> str | None:
         granted = [one for one in self.desk.effects if isinstance(one, Granted)]

@@ -441,6 +441,8 @@ class Model:
     def grant(self, identity: Identity, seat: Seat, token: str | None) -> None:
         """The identity goes to the session, in a new epoch."""
         self.meet(seat)
+        if self._is_taken(seat):
+            seat.label = seat.own_id
         identity.epoch += 1
         identity.state, identity.holder = HELD, seat
         seat.bound, seat.silent_ms = (identity.no, identity.epoch), 0
@@ -457,11 +459,16 @@ class Model:
         """A session is seen for the first time; its label is its own, or its process."""
         if seat in self.met:
             return
-        taken = any(
-            (one.cli, one.label) == (seat.cli, seat.session_id) and one.bound for one in self.met
-        )
-        seat.label = seat.own_id if taken and not seat.shared else seat.session_id
+        seat.label = seat.session_id
+        if self._is_taken(seat):
+            seat.label = seat.own_id
         self.met.append(seat)
+
+    def _is_taken(self, seat: Seat) -> bool:
+        """Does another holder go by its label? Two credentials would be one file."""
+        others = [one for one in self.met if one is not seat and one.bound]
+        taken = (seat.cli, seat.label) in {(one.cli, one.label) for one in others}
+        return taken and not seat.shared
 
     def _give_back(self, seat: Seat) -> None:
         assert seat.bound is not None
