@@ -31,6 +31,12 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "identity set": ("identity:set_", "Change what your identity says of itself."),
     "identity rename": ("identity:rename", "Give your identity another name."),
     "identity release": ("identity:release", "Give the identity you hold back."),
+    "identity retire": ("retiring:retire", "End an identity for good; its mail stays."),
+    "identity forward": ("retiring:forward", "Let another identity have the mail of one."),
+    "identity prune": (
+        "retiring:prune",
+        "List identities that nobody uses; with --apply, retire them.",
+    ),
     "inbox": ("inbox:inbox", "List mail that waits for you; changes nothing."),
     "read": ("read:read", "Read messages and mark them read."),
     "send": ("send:send", "Send a message."),

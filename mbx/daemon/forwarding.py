@@ -117,7 +117,8 @@ def forward(
 
 def _refuse_target(source: IdentityRow, target: IdentityRow) -> None:
     if target.no == source.no:
-        raise MbxError("usage", f"{source.name} cannot be forwarded to itself")
+        words = f"{source.name} cannot be forwarded to itself"
+        raise MbxError("usage", words, "name another identity: mbx identity list")
     if target.name == OWNER:
         raise MbxError("closed", "the owner's own mailbox takes no forwards", "choose an agent's")
     if target.retired_ms is not None:

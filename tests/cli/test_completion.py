@@ -60,6 +60,7 @@ def test_commands_and_options_are_offered_without_a_daemon(own_desk: Desk) -> No
         ["plain", "register"],
         ["plain", "rename"],
         ["plain", "release"],
+        ["plain", "retire"],
     ]
     assert complete(own_desk, "send", "--needs").stdout.startswith(b"plain\t--needs-reply\tAsk")
     assert complete(own_desk, "completion", "z").stdout == b"plain\tzsh\t\n"

@@ -44,7 +44,7 @@ def _list(session: Session, page: JsonObject) -> None:
         [
             cell(message.get("id"))[:SHORT_ID_CHARS],
             cell(one.get("address")),
-            cell(one.get("stage")),
+            _stage(one),
             ago(one.get("at"), now_ms),
             cell(message.get("subject")),
         ]
@@ -57,6 +57,12 @@ def _list(session: Session, page: JsonObject) -> None:
     session.output.table(("ID", "TO", "STAGE", "AT", "SUBJECT"), rows, flexible=4)
     if page.get("has_more"):
         session.output.text(f"more: mbx sent --cursor {cell(page.get('next_cursor'))}")
+
+
+def _stage(recipient: JsonObject) -> str:
+    """The stage in a listing; a copy that was closed for another one's sake is not done with."""
+    stage = cell(recipient.get("stage"))
+    return f"{stage}: superseded" if recipient.get("outcome") == "superseded" else stage
 
 
 def _details(message: JsonObject, now_ms: int) -> list[str]:
