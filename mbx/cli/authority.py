@@ -53,7 +53,12 @@ def draft_option(function: Body) -> Body:
 
 
 def carry_out(
-    session: Session, act: str, draft_file: str | None, tell: Teller | None = None, **facts: object
+    session: Session,
+    act: str,
+    draft_file: str | None,
+    tell: Teller | None = None,
+    /,
+    **facts: object,
 ) -> None:
     """Do one act of the owner, or write its draft to a file; prints the outcome.
 
@@ -70,7 +75,7 @@ def carry_out(
         (tell or tell_applied)(session, answer)
 
 
-def authorise(session: Session, act: str, **facts: object) -> Record:
+def authorise(session: Session, act: str, /, **facts: object) -> Record:
     """The signed record of one act of the owner, after a look, a word and the passphrase.
 
     Raises MbxError: owner-required without a terminal or without agreement, owner-locked after
@@ -88,7 +93,7 @@ def authorise(session: Session, act: str, **facts: object) -> Record:
         return signing.sign(terminal, draft, key, expected)
 
 
-def request(session: Session, act: str, **facts: object) -> "tuple[Draft, Expected]":
+def request(session: Session, act: str, /, **facts: object) -> "tuple[Draft, Expected]":
     """The daemon's draft for an act, and what it must be. Raises MbxError, also without owner."""
     from mbx.owner.draft import Expected, read_draft
 
@@ -118,7 +123,7 @@ def another_owner(path: str, known: str, found: str) -> MbxError:
     )
 
 
-def write_draft(session: Session, path: str, act: str, **facts: object) -> None:
+def write_draft(session: Session, path: str, act: str, /, **facts: object) -> None:
     """Write the draft of an act to a new file, for `mbx owner sign`. Raises MbxError."""
     from mbx.owner import requests
 

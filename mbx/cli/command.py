@@ -110,6 +110,12 @@ def body_options(function: Body) -> Body:
     return function
 
 
+def signed_option(function: Body) -> Body:
+    """Add `--owner`: signed with the owner's key instead of sent under a lease."""
+    told = "Signed with your own key, for the human; asks for the passphrase."
+    return click.option("--owner", is_flag=True, help=told)(function)
+
+
 def owner_option(function: Body) -> Body:
     """Add `--owner`: the human's mailbox instead of the caller's own (`mailbox_method`)."""
     told = "The owner's mail instead: for the human, at a terminal outside any agent CLI."

@@ -37,6 +37,14 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "retiring:prune",
         "List identities that nobody uses; with --apply, retire them.",
     ),
+    "identity takeover": (
+        "takeover:takeover",
+        "Give an identity to another session, whoever holds it.",
+    ),
+    "policy set": ("policy:set_", "Let mail of some make an agent do more, for a time."),
+    "policy list": ("policy:list_", "List the policies in effect."),
+    "policy show": ("policy:show", "Show one policy."),
+    "policy revoke": ("policy:revoke", "Take policies back, for ever."),
     "inbox": ("inbox:inbox", "List mail that waits for you; changes nothing."),
     "read": ("read:read", "Read messages and mark them read."),
     "send": ("send:send", "Send a message."),
@@ -54,6 +62,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "owner sign": ("owner:sign", "Sign a request that another command wrote."),
     "owner apply": ("owner:apply", "Bring a signed record to the daemon."),
     "owner rotate": ("owner:rotate", "Give the owner a new key."),
+    "owner clock": ("owner:clock", "Say that the clock is right although it was set back."),
     "daemon status": ("daemon:status", "Say whether the daemon runs; never starts it."),
     "daemon start": ("daemon:start", "Start the daemon in the background."),
     "daemon stop": ("daemon:stop", "Stop the daemon; nothing accepted is lost."),
@@ -74,6 +83,7 @@ A test holds the lines equal to the commands' own, so that the list needs no imp
 GROUPS: Final[Mapping[str, str]] = {
     "identity": "Identities: lasting named mailboxes, held by one session at a time.",
     "owner": "The human's key, and what only the human may sign.",
+    "policy": "What mail of whom may make which agent do, by the owner's signature.",
     "daemon": "The daemon that owns the store; commands start it on demand.",
 }
 """Group of commands -> one line of help."""

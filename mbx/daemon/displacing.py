@@ -11,6 +11,7 @@ from mbx.core.takeover import Takeover
 from mbx.daemon import granting
 from mbx.daemon.context import Context, Result
 from mbx.daemon.effects import Granted
+from mbx.daemon.encounters import Encounter
 from mbx.daemon.times import rfc3339
 from mbx.store import audit, identities, leases, sessions, waiting
 from mbx.store.database import Tx
@@ -68,37 +69,50 @@ def take_over(
     return {"agent": identity.name, "before": before, "after": after}, granted
 
 
+def check_destination(context: Context, tx: Tx, row: LeaseRow, cli: str, session_id: str) -> None:
+    """Refuse a takeover that could not be applied now, before the owner is asked for anything.
+
+    Raises MbxError not-found, ambiguous, conflict.
+    """
+    met = _living(context, tx, cli, session_id)
+    known = sessions.find(tx, met.process, met.conversation)
+    if known is not None:
+        _refuse_holder(tx, identities.by_no(tx, row.identity_no), row, known)
+
+
 def _destination(context: Context, tx: Tx, wanted: Takeover) -> SessionRow:
+    """The row of the one living session of that name."""
+    met = _living(context, tx, wanted.cli, wanted.session)
+    return sessions.find(tx, met.process, met.conversation) or sessions.create(
+        tx,
+        cli=met.cli,
+        session_id=met.session_id,
+        conversation=met.conversation,
+        process=met.process,
+        now_ms=context.moment.now_ms,
+    )
+
+
+def _living(context: Context, tx: Tx, cli: str, session_id: str) -> Encounter:
     """The one living session of that name, as the store or this daemon's memory knows it."""
-    rows = {
-        (row.process, row.conversation): row
-        for row in sessions.called(tx, wanted.cli, wanted.session)
-    }
-    for met in context.sessions_called(wanted.cli, wanted.session):
-        place = (met.process, met.conversation)
-        if place not in rows and context.look(met.process) != "dead":
-            known = sessions.find(tx, met.process, met.conversation)
-            rows[place] = known or sessions.create(
-                tx,
-                cli=met.cli,
-                session_id=met.session_id,
-                conversation=met.conversation,
-                process=met.process,
-                now_ms=context.moment.now_ms,
-            )
-    living = [row for row in rows.values() if context.look(row.process) != "dead"]
+    named = [
+        Encounter(cli, session_id, row.process, row.conversation)
+        for row in sessions.called(tx, cli, session_id)
+    ]
+    every = dict.fromkeys([*named, *context.sessions_called(cli, session_id)])
+    living = [one for one in every if context.look(one.process) != "dead"]
     if len(living) == 1:
         return living[0]
     if living:
         raise MbxError(
             "ambiguous",
-            f"{len(living)} living processes go by {wanted.cli} {wanted.session}",
-            "release or end the others first",
-            candidates=[row.process.pid for row in living],
+            f"{len(living)} living processes go by {cli} {session_id}",
+            "end the others first",
+            candidates=[one.process.pid for one in living],
         )
     raise MbxError(
         "not-found",
-        f"no living session {wanted.cli} {wanted.session} is known here",
+        f"no living session {cli} {session_id} is known here",
         "run mbx whoami in that session, then repeat the command",
     )
 

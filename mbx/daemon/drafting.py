@@ -26,6 +26,7 @@ from mbx.core.takeover import Takeover
 from mbx.core.text import check_text
 from mbx.daemon import codec
 from mbx.daemon.context import Context
+from mbx.daemon.displacing import check_destination
 from mbx.store import audit, identities, leases, owners, sessions
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
@@ -140,6 +141,7 @@ def displacing(context: Context, tx: Tx, name: str, cli: str, session: str, reas
     if identity.retired_ms is not None:
         raise MbxError("closed", f"{name} is retired", "mbx identity list --all")
     row = leases.find(tx, identity.no)
+    check_destination(context, tx, row, cli, session)
     held = row.lease.state is LeaseState.HELD
     holder = sessions.by_no(tx, row.lease.session_no) if held and row.lease.session_no else None
     now_ms = context.moment.now_ms

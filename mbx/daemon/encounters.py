@@ -38,6 +38,10 @@ class Encounters:
         if len(self._met) > KEPT_MAX:
             self._met.popitem(last=False)
 
+    def forget(self) -> None:
+        """Nobody is known any more, as at a start."""
+        self._met.clear()
+
     def called(self, cli: str, session_id: str) -> list[Encounter]:
         """Those that go by this name, newest first."""
         return [

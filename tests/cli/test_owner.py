@@ -18,13 +18,10 @@ from mbx.core.keys import SigningKey, key_id
 from mbx.owner import keyfile, requests
 from mbx.owner.draft import Draft
 from tests.cli.conftest import MBX, Desk, document
+from tests.cli.owners import PASSPHRASE, SEALED, SEED, Human
 from tests.owner.test_draft import OWNER, content, draft
-from tests.support.seat import Screen, Seat
-from tests.support.shells import Finished, Shell, look_alike
-
-PASSPHRASE = "seven quiet otters"
-SEED = b"\x02" * 32
-SEALED = keyfile.seal(SEED, PASSPHRASE.encode(), bytes(28), n=keyfile.N_MIN)
+from tests.support.seat import Seat
+from tests.support.shells import Finished, look_alike
 
 # Asks the daemon for a draft as commands do, and has it signed and applied, or written to a file.
 _ACT = """
@@ -48,54 +45,6 @@ except MbxError as error:
 def revoke(form: str = "text", file: str = "", reason: str = "a test") -> str:
     """The shell text of an act that needs the owner's signature: revoke everything."""
     return shlex.join([sys.executable, "-c", _ACT, form, file, reason])
-
-
-class Human:
-    """Somebody at a terminal of their own, who knows the passphrase."""
-
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.shell = Shell(env=desk.env, cwd=desk.home.parent, tty=True)
-        self.screen = Screen(self.shell.keyboard)
-
-    @property
-    def key_path(self) -> Path:
-        return self.desk.home / "owner.key"
-
-    def run(self, command: str) -> Finished:
-        return self.shell.run(command)
-
-    def asked(self) -> str:
-        """The word that is to be typed."""
-        self.screen.expect("Type ")
-        return self.screen.expect(" to agree")
-
-    def agree(self) -> str:
-        """Type the word that is asked for; what was shown before."""
-        shown = self.screen.expect("Type ")
-        self.screen.type(self.screen.expect(" to agree") + "\n")
-        return shown
-
-    def choose(self, passphrase: str = PASSPHRASE) -> None:
-        self.screen.answer("New passphrase", passphrase)
-        self.screen.answer("The same again:", passphrase)
-
-    def sign(self, command: str) -> Finished:
-        """Run a command that needs the signature, agree, and give the passphrase."""
-        self.shell.start(command)
-        self.agree()
-        self.screen.answer("Passphrase:", PASSPHRASE)
-        return self.shell.finish()
-
-    def shows(self) -> dict[str, Any]:
-        return document(self.run("mbx owner show --json"))
-
-    def enroll(self) -> None:
-        """Make a cheap key known: as after an interrupted init."""
-        self.desk.home.mkdir(mode=0o700, exist_ok=True)
-        keyfile.create(str(self.key_path), SEALED)
-        done = self.sign("mbx owner init")
-        assert done.status == 0, done.err
 
 
 @pytest.fixture

@@ -115,10 +115,14 @@ def test_a_destination_that_is_not_there_leaves_the_approval_usable(
     desk: OfficeDesk, owner: Owner, pid_state: str
 ) -> None:
     desk.holder("ui-dev", 1)
-    record = owner.signed(owner.draft("takeover", name="ui-dev", cli="claude", session="s-2"))
+    wanted = {"name": "ui-dev", "cli": "claude", "session": "s-2"}
+    assert desk.refusal(nobody(), "owner.draft", act="takeover", **wanted).code == "not-found"
+    met(desk, harness(2, "s-2"))
+    record = owner.signed(owner.draft("takeover", **wanted))
     if pid_state == "dead":
-        met(desk, harness(2, "s-2"))
         desk.evidence[2] = "dead"
+    else:
+        desk.encounters.forget()
     before = state(desk)
     assert desk.refusal(nobody(), "owner.apply", record=record).code == "not-found"
     assert state(desk) == before
@@ -163,10 +167,13 @@ def test_a_destination_that_holds_it_already_or_holds_another_is_refused(
 ) -> None:
     desk.holder("ui-dev", 1)
     desk.holder("api-dev", 2)
+    wanted = {"act": "takeover", "name": "ui-dev", "cli": "shell"}
     for session in ("1-10", "2-20"):
-        draft = owner.draft("takeover", name="ui-dev", cli="shell", session=session)
-        record = owner.signed(draft)
-        assert desk.refusal(nobody(), "owner.apply", record=record).code == "conflict"
+        assert desk.refusal(nobody(), "owner.draft", session=session, **wanted).code == "conflict"
+    met(desk, shell(3))
+    record = owner.signed(owner.draft("takeover", name="ui-dev", cli="shell", session="3-30"))
+    desk.call(shell(3), "identity.register", name="ops-dev", role="dev")
+    assert desk.refusal(nobody(), "owner.apply", record=record).code == "conflict"
 
 
 # -- policies, taint ------------------------------------------------------------------------------

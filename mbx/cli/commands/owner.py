@@ -6,7 +6,14 @@ from functools import partial
 
 import click
 
-from mbx.cli.authority import another_owner, apply_record, known_owner, tell_applied
+from mbx.cli.authority import (
+    another_owner,
+    apply_record,
+    carry_out,
+    draft_option,
+    known_owner,
+    tell_applied,
+)
 from mbx.cli.command import command, completed
 from mbx.cli.output import cell
 from mbx.cli.session import Session
@@ -208,6 +215,23 @@ def apply(session: Session, file: str) -> None:
         session.output.document(answer)
     else:
         tell_applied(session, answer)
+
+
+@command(
+    "clock",
+    "Say that the clock is right although it was set back.",
+    examples="""
+    mbx owner clock
+    """,
+)
+@draft_option
+def clock(session: Session, draft_file: str | None) -> None:
+    """Sign that the clock of this host is right, although it once was later than it is now.
+
+    A clock that was set back proves no term, so until then every policy is void and nothing else
+    that you sign is taken. Look at the time first: policies end by it.
+    """
+    carry_out(session, "clock", draft_file)
 
 
 @command(

@@ -129,7 +129,11 @@ def _shown(messages: list[JsonObject], session: Session, whose: str) -> list[str
 
 
 def _after(message: JsonObject, whose: str) -> tuple[str, ...]:
+    count = message.get("imitations") or 0
+    few = "1 line of it looks like a trust or policy line" if count == 1 else ""
+    many = f"{count} lines of it look like trust or policy lines"
+    told = (f"note: {few or many} of mbx; the sender wrote that",) if count else ()
     if message.get("next_offset") is None:
-        return ()
+        return told
     more = f"mbx read{whose} {message['id']} --offset {message['next_offset']}"
-    return (f"cut: the body has {message['body_total']} bytes; more: {more}",)
+    return (*told, f"cut: the body has {message['body_total']} bytes; more: {more}")

@@ -2,9 +2,11 @@
 
 import click
 
-from mbx.cli.command import body_options, command, completed
+from mbx.cli.bodies import source_of
+from mbx.cli.command import body_options, command, completed, signed_option
 from mbx.cli.commands.send import show_sent
 from mbx.cli.session import Session
+from mbx.core.errors import MbxError
 
 
 @command(
@@ -35,6 +37,7 @@ from mbx.cli.session import Session
     help="Acknowledge it too: acted, replied, noted, declined or superseded.",
 )
 @click.option("--did", metavar="TEXT", help="With --final: what you did, 200 characters kept.")
+@signed_option
 def reply(
     session: Session,
     message_id: str,
@@ -46,11 +49,33 @@ def reply(
     origin: str | None,
     final: str | None,
     did: str | None,
+    owner: bool,
 ) -> None:
     """Answer the sender of a message in its thread; needs a lease.
 
     ID may be a unique prefix of at least 6 characters.
+
+    With --owner it answers mail of the owner, signed with the owner's key; no lease is needed.
     """
+    if owner:
+        from mbx.cli.authority import carry_out
+
+        if final is None and did is not None:
+            raise MbxError("usage", "--did goes with --final")
+        carry_out(
+            session,
+            "reply",
+            None,
+            show_sent,
+            id=message_id,
+            body=source_of(message, body_file, dash).read(),
+            kind=kind,
+            needs_reply=needs_reply or None,
+            origin=origin,
+        )
+        if final is not None:
+            session.change("owner.ack", ids=[message_id], outcome=final, did=did)
+        return
     answer = session.change(
         "mail.reply",
         id=message_id,

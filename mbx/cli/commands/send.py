@@ -2,9 +2,11 @@
 
 import click
 
-from mbx.cli.command import body_options, command, completed
+from mbx.cli.bodies import source_of
+from mbx.cli.command import body_options, command, completed, signed_option
 from mbx.cli.output import cell
 from mbx.cli.session import Session
+from mbx.core.errors import MbxError
 from mbx.wire import JsonObject
 
 
@@ -55,6 +57,7 @@ from mbx.wire import JsonObject
     help="`external` when content came from outside.",
 )
 @click.option("--key", metavar="KEY", help="Idempotency key: the same key never sends twice.")
+@signed_option
 def send(
     session: Session,
     to: tuple[str, ...],
@@ -69,6 +72,7 @@ def send(
     refs: tuple[str, ...],
     origin: str | None,
     key: str | None,
+    owner: bool,
 ) -> None:
     """Send a message; needs a lease.
 
@@ -77,7 +81,29 @@ def send(
 
     Give the body as -m BODY, --body-file FILE or - (standard input): UTF-8, at most 262,144
     bytes. The answer says, for each recipient, who will see it when.
+
+    With --owner it is the human's own letter, signed with the owner's key; no lease is needed.
     """
+    if owner:
+        from mbx.cli.authority import carry_out
+
+        if key is not None or reply_to is not None:
+            raise MbxError("usage", "--key and --reply-to do not go with --owner", "see mbx reply")
+        carry_out(
+            session,
+            "send",
+            None,
+            show_sent,
+            to=addresses(to),
+            subject=subject,
+            body=source_of(message, body_file, dash).read(),
+            kind=kind,
+            needs_reply=needs_reply or None,
+            topic=topic,
+            refs=list(refs) or None,
+            origin=origin,
+        )
+        return
     answer = session.change(
         "mail.send",
         key=key,

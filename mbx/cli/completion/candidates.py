@@ -163,6 +163,33 @@ def outcomes(_: click.Context, incomplete: str) -> Items:
     return _fitting(incomplete, [(outcome, "") for outcome in sorted(OUTCOMES)])
 
 
+def levels(_: click.Context, incomplete: str) -> Items:
+    """Levels of policies, with what they delegate."""
+    from mbx.core.policy import CLASSES_OF
+
+    found = [(level, ", ".join(classes) or "nothing") for level, classes in CLASSES_OF.items()]
+    return _fitting(incomplete, found)
+
+
+def classes(_: click.Context, incomplete: str) -> Items:
+    """Classes of policies."""
+    from mbx.core.policy import CLASSES
+
+    return _fitting(incomplete, [(one, "") for one in CLASSES])
+
+
+def policies(context: click.Context, incomplete: str) -> Items:
+    """Policies in effect."""
+    page = _ask(context, "policy.list")
+    return _fitting(
+        incomplete,
+        [
+            (_id(one), f"{cell(one['level'])} for {', '.join(map(cell, one['to']))}")
+            for one in page.get("policies", ())
+        ],
+    )
+
+
 def _places(kind: str) -> Callable[[click.Context, str], Items]:
     return lambda _, incomplete: [CompletionItem(incomplete, type=kind)]
 
@@ -170,13 +197,16 @@ def _places(kind: str) -> Callable[[click.Context, str], Items]:
 SOURCES: Final[Mapping[str, Callable[[click.Context, str], Any]]] = {
     "addresses": addresses,
     "claimable_names": claimable_names,
+    "classes": classes,
     "files": _places("file"),
     "folders": _places("dir"),
     "kinds": kinds,
     "known_messages": known_messages,
+    "levels": levels,
     "names": names,
     "origins": _words("external"),
     "outcomes": outcomes,
+    "policies": policies,
     "received_messages": received_messages,
     "roles": roles,
     "sent_messages": sent_messages,

@@ -57,6 +57,7 @@ def _show(context: Context, tx: Tx, caller: Open, request: None) -> Answer:
     return Answer(
         {
             "owner": _key(tx, known[0]) if known else None,
+            "host": context.host.key_id,
             "former": [key.key_id for key in known[1:]],
             "policy_version": book.version,
             "policies_in_effect": sum(
