@@ -188,13 +188,19 @@ def stranded(told: Told) -> list[Check]:
         Check(
             "stranded mail",
             "warn" if one["oldest_s"] >= STRANDED_S else "info",
-            f"{_count(one['unacked'])} for {one['name']}, whom nobody holds; the oldest waits "
+            f"{_count(one['unacked'])} for {one['name']}, {_why_unread(one)}; the oldest waits "
             f"{span(one['oldest_s'])}; {_last(one)}",
-            f"mbx identity claim {one['name']}",
+            f"mbx identity forward {one['name']} NEW  (for the owner)"
+            if one.get("state") == "retired"
+            else f"mbx identity claim {one['name']}",
         )
         for one in oldest_first
     ]
     return _few(found) or [Check("stranded mail", "ok", "no mail waits for nobody")]
+
+
+def _why_unread(one: Told) -> str:
+    return "which is retired" if one.get("state") == "retired" else "whom nobody holds"
 
 
 def _count(unacked: int) -> str:

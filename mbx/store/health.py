@@ -31,7 +31,7 @@ _NEWEST: Final = (
 )
 _AUDIT: Final = "SELECT no, at_ms, act, identity, detail, hash FROM audit ORDER BY no DESC LIMIT ?"
 _STRANDED: Final = (
-    "SELECT i.no, i.name, l.state, l.since_ms, s.cli, s.session_id, i.last_seen_ms"
+    "SELECT i.no, i.name, l.state, l.since_ms, s.cli, s.session_id, i.last_seen_ms, i.retired_ms"
     " FROM identities AS i JOIN leases AS l ON l.identity_no = i.no"
     " LEFT JOIN sessions AS s ON s.no = l.session_no"
     " WHERE l.state <> 1 AND i.name <> 'owner'"
@@ -91,6 +91,7 @@ class Stranded(NamedTuple):
     cli: str | None
     session_id: str | None
     last_seen_ms: int | None
+    retired_ms: int | None
     unacked: int
     oldest_ms: int
 
@@ -194,9 +195,9 @@ def stranded(tx: Tx, rows: int) -> list[Stranded]:
     found = []
     for row in tx.all(_STRANDED, (rows,)):
         oldest = queue(tx, row[0], 1)[0]
-        no, name, state, since_ms, cli, session_id, seen_ms = row
-        mail = (open_count(tx, no), oldest.accepted_ms)
-        found.append(Stranded(no, name, state, since_ms, cli, session_id, seen_ms, *mail))
+        no, name, state, since_ms, cli, session_id, seen_ms, retired_ms = row
+        who = (no, name, state, since_ms, cli, session_id, seen_ms, retired_ms)
+        found.append(Stranded(*who, open_count(tx, no), oldest.accepted_ms))
     return found
 
 

@@ -84,6 +84,10 @@ def test_a_retired_identity_keeps_its_mail_and_its_name_and_admits_nobody(
     assert [type(effect) for effect in desk.effects][1:] == [Retired]
     assert (desk.rows("SELECT * FROM deliveries"), desk.rows("SELECT * FROM messages")) == mail
     assert shown(desk, "ben")["reason"] == "retired"
+    stranded = desk.call(nobody(), "daemon.health")["stranded"]
+    assert [(one["name"], one["state"], one["unacked"]) for one in stranded] == [
+        ("ben", "retired", 1)
+    ]
     assert desk.refusal(BEN, "identity.claim", name="ben").code == "closed"
     assert desk.refusal(NEW, "identity.register", name="ben", role="dev").code == "name-taken"
     assert desk.refusal(ANA, "mail.send", to="ben", **LETTER).code == "closed"

@@ -89,6 +89,12 @@ def test_a_missing_credential_is_named_with_its_remedy() -> None:
     assert (check.name, check.remedy) == ("credentials", ("credentials", "/r/x.json"))
 
 
+def test_mail_of_a_retired_identity_is_for_the_owner_to_forward() -> None:
+    (found,) = faults(stranded=[STRANDED | {"state": "retired"}])
+    assert "which is retired" in found.detail
+    assert found.fix == f"mbx identity forward {STRANDED['name']} NEW  (for the owner)"
+
+
 def test_the_oldest_stranded_mail_comes_first_and_many_are_counted() -> None:
     many = [STRANDED | {"name": f"n{n}", "oldest_s": n * 60} for n in range(100, 113)]
     found = faults(stranded=many)

@@ -6,7 +6,7 @@ day.
 
 import pytest
 
-from mbx.store import bindings, history, leases, messages
+from mbx.store import bindings, forwards, history, leases, messages
 from mbx.store.migrate import open_store
 
 WHOLE_WALKS = (
@@ -32,6 +32,8 @@ QUERIES = {
     "search": (history._FOUND, "VIRTUAL TABLE"),
     "gate by process": (bindings._BY_PROCESS, "sqlite_autoindex_sessions_1"),
     "gate by token": (bindings._BY_TOKEN, "PRIMARY KEY (hash=?)"),
+    "mail to hand on": (forwards._OPEN, "deliveries_open"),
+    "whether mail is open": (forwards._HAS_OPEN, "deliveries_open"),
     "recipient": (leases._BY_NAME, "sqlite_autoindex_identities_2"),
 }
 

@@ -104,9 +104,10 @@ def _lease(context: Context, tx: Tx, row: LeaseRow) -> Result:
 def _stranded(context: Context, mail: Stranded) -> Result:
     """Unacked mail of an identity nobody holds, and who held it last until when."""
     was_held = mail.cli is not None
+    state = LeaseState(mail.state).name.lower() if mail.retired_ms is None else "retired"
     return {
         "name": mail.name,
-        "state": LeaseState(mail.state).name.lower(),
+        "state": state,
         "unacked": mail.unacked,
         "oldest_s": _age_s(context, mail.oldest_ms),
         "last_holder": {"cli": mail.cli, "session": mail.session_id} if was_held else None,
