@@ -36,11 +36,6 @@ FORBIDDEN_NAMES = re.compile(r"(^|_)(utils?|helpers?|managers?|misc|common)(_|$)
 COVERED_BY: dict[str, str] = {
     "mbx.cli.commands.policy": "cli/test_authority.py",
     "mbx.cli.commands.takeover": "cli/test_authority.py",
-    "mbx.core.authority": "daemon/test_applying.py",
-    "mbx.core.exposure": "daemon/test_applying.py",
-    "mbx.core.lines": "daemon/test_applying.py",
-    "mbx.core.policy": "daemon/test_applying.py",
-    "mbx.core.takeover": "daemon/test_applying.py",
     "mbx.daemon.addressing": "daemon/test_addressing.py",
     "mbx.daemon.app": "daemon/test_start_stop.py",
     "mbx.daemon.applying": "daemon/test_applying.py",
@@ -68,7 +63,6 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.posting": "daemon/test_mail_methods.py",
     "mbx.daemon.resuming": "daemon/test_resuming.py",
     "mbx.daemon.watching": "e2e/test_watch.py",
-    "mbx.store.exposures": "daemon/test_applying.py",
     "mbx.store.owners": "daemon/test_applying.py",
     "mbx.store.waiting": "daemon/test_resuming.py",
 }

@@ -126,7 +126,7 @@ class Book:
         damage: Damage | None = None
         for entry in self.entries:
             if isinstance(entry, Damage):
-                damage = entry
+                damage = damage or entry
             elif (
                 isinstance(entry, Policy)
                 and entry.concerns(recipient)

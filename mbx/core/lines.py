@@ -16,13 +16,25 @@ POLICY_ASK: Final = "ask"
 _ASK_MEANS: Final = "read, answer, share information, ack; nothing more is delegated"
 
 _IMITATION: Final = re.compile(
-    r"[\W_]*(?:trust|policy|authority)(?:[\W_]*line)?[\W_]*[:=\uff1a]", re.IGNORECASE
+    r"[\W\d_]*(?:trust|policy|authority)(?:[\W_]*line)?[\W_]*[:=\u02d0\u2236\ua789]", re.IGNORECASE
 )
 _WORDS: Final = re.compile("trust|policy|authority", re.IGNORECASE)
+_TAGS: Final = re.compile(r"</?[a-z][^<>\n]{0,80}>", re.IGNORECASE)
 _UNSEEN: Final = re.compile(
-    "[\u00ad\u034f\u061c\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+    r"\x1b\[[0-?]*[ -/]*[@-~]"
+    r"|[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5"
+    r"\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufdfa\ufdfb\ufeff\ufff9-\ufffb"
+    r"\U000e0000-\U000e0fff]"
 )
-"""Characters that people do not see, and a model may read over."""
+"""What people do not see, and a model may read over: marks on letters too, but no line break.
+
+Two letters are among it of which a normal form makes eighteen: a body would grow with them."""
+_LOOK_ALIKES: Final = str.maketrans(
+    "\u0430\u0441\u0435\u04bb\u0456\u04cf\u043e\u0440\u0455\u0442\u0443\u04af\u0433"
+    "\u03b1\u03b5\u03b9\u03bf\u03c1\u03c4\u03c5\u03b3\u0131\u057d\u0578\u0570",
+    "acehilopstyyraeioptuyiuuh",
+)
+"""Small letters of other scripts for the Latin ones of our words."""
 
 
 class Lines(NamedTuple):
@@ -83,7 +95,11 @@ def policy_line(grant: Grant, rfc3339: Callable[[int], str]) -> str:
 
 def imitations(body: str) -> int:
     """How many lines of a body look like a trust or policy line of ours."""
-    if body.isascii() and _WORDS.search(body) is None:
+    seen = _UNSEEN.sub("", body)
+    if not seen.isascii():
+        seen = _UNSEEN.sub("", unicodedata.normalize("NFKD", seen))
+        seen = seen.casefold().translate(_LOOK_ALIKES)
+    if _WORDS.search(seen) is None:
         return 0
-    seen = _UNSEEN.sub("", unicodedata.normalize("NFKC", body))
+    seen = _TAGS.sub("", seen)
     return sum(1 for line in seen.splitlines() if _IMITATION.match(line) is not None)
