@@ -6,7 +6,7 @@ hour again. And what it read from one and writes to others is passed on: the hop
 are kept for the conversation, not for the identity: release, claim and rename wash nothing off.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from mbx.core.limits import EXPOSURE_MS
@@ -87,22 +87,26 @@ def relay(
     own_no: int,
     quoted_hop: int,
     now_ms: int,
+    reached: Callable[[int], Collection[int]] = lambda source_no: (),
 ) -> Relay:
     """The depth of a message of `own_no` to `recipients` (keys of identities).
 
-    What was read within the hour from somebody who is not among them is passed on. It goes a hop
-    deeper when it reaches somebody new: who wrote to this conversation within the hour is not. So
-    two or three who talk for long go no deeper, while a text that copies itself from agent to agent
-    soon meets a limit. A note to oneself passes nothing on.
+    What was read within the hour from one and now reaches another is passed on, also when the one
+    gets a copy. It goes a hop deeper when that other is new to it: who wrote to this conversation
+    within the hour is not, nor whom the source has `reached` itself. So a circle that talks for
+    long goes no deeper, while a text that copies itself from agent to agent soon meets a limit. A
+    note to oneself goes no deeper, and loses nothing.
     """
     recent = [one for one in exposures if now_ms - one.read_ms < EXPOSURE_MS]
     known = {one.source_no for one in recent} | {own_no}
-    step = 0 if known.issuperset(recipients) else 1
+    strangers = set(recipients) - known
     hop, over_limit = quoted_hop, None
     for one in recent:
-        if one.source_no in recipients:
-            continue
-        passed = one.hop + (0 if one.source_no == own_no else step)
+        is_own = one.source_no == own_no
+        if not is_own and {one.source_no}.issuperset(recipients):
+            continue  # it goes back to where it came from, and nowhere else
+        is_new = bool(strangers) and not is_own and not strangers.issubset(reached(one.source_no))
+        passed = one.hop + is_new
         if one.hop_limit is not None and passed > one.hop_limit:
             over_limit = one.hop_limit
         hop = max(hop, passed)

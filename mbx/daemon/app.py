@@ -23,6 +23,7 @@ from mbx.daemon.effects import (
     Authorised,
     Effect,
     Ended,
+    Glimpsed,
     Granted,
     HandOn,
     Mend,
@@ -234,8 +235,8 @@ class Daemon:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Seen():
-                self._holders.heard(effect.identity_no, effect.epoch)
+            case Seen() | Glimpsed():
+                self._note(effect)
             case Arrived():
                 self._indexer.wake()
                 self._watchers.look(effect.recipients)
@@ -279,6 +280,13 @@ class Daemon:
             self._keep(effect)
         elif isinstance(effect, Ended):
             self._credentials.remove(effect.cli, effect.session_id, effect.epoch)
+
+    def _note(self, effect: Seen | Glimpsed) -> None:
+        """What is kept in memory alone."""
+        if isinstance(effect, Seen):
+            self._holders.heard(effect.identity_no, effect.epoch)
+        else:
+            self._dispatcher.glimpsed(effect)
 
     def _keep(self, granted: Granted) -> None:
         try:

@@ -7,6 +7,7 @@ from mbx.core.authority import Book, Clock, Content, Grant, OwnerKey
 from mbx.core.lines import Lines
 from mbx.core.policy import Sender
 from mbx.core.record import Record, RecordError, verify
+from mbx.daemon.glimpses import Glimpses
 from mbx.daemon.times import rfc3339
 from mbx.store import messages, owners
 from mbx.store.database import Tx
@@ -45,6 +46,7 @@ class Authority:
 
     def __init__(self, own_host: str, floor: int = 0) -> None:
         self._own_host = own_host
+        self.glimpses = Glimpses()
         self.floor = floor
         self._known: tuple[tuple[str, str], int, Book] = (_EMPTY, 0, Book(own_host))
 

@@ -16,7 +16,7 @@ from mbx.core.lease import LeaseState, Observation
 from mbx.daemon import codec, forwarding, gate, granting, resuming
 from mbx.daemon.authority import Authority
 from mbx.daemon.context import Answer, Context, Facts
-from mbx.daemon.effects import Revive, Seen
+from mbx.daemon.effects import Glimpsed, Revive, Seen
 from mbx.daemon.encounters import Encounter
 from mbx.daemon.gate import Access, Caller, Mailbox, Open, OwnerTerminal, Principal, Session
 from mbx.daemon.host import Host
@@ -127,6 +127,11 @@ class Dispatcher:
             return Answer({}, resuming.end(tx, self.host, now, session, why) if session else ())
 
         return Work(unit, writes=True)
+
+    def glimpsed(self, effect: Glimpsed) -> None:
+        """Remember what was read on a full disk, for as long as this daemon runs."""
+        glimpses = self._authority.glimpses
+        glimpses.add(effect.cli, effect.session_id, effect.read, self.world.now_ms())
 
     def arrival(self, caller: Caller, wish: Wish) -> Work:
         """The unit in which a session without identity gets its own again, or a place."""

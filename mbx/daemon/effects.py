@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mbx.core.evidence import Process, SessionKey
+from mbx.core.exposure import Exposure
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,14 @@ class Authorised:
     audit_hash: str
 
 
+class Glimpsed(NamedTuple):
+    """A conversation read this while nothing could be written: it must be remembered elsewhere."""
+
+    cli: str
+    session_id: str
+    read: tuple[Exposure, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Renamed:
     """An identity has another name."""
@@ -127,6 +136,7 @@ Effect = (
     Authorised
     | HandOn
     | Retired
+    | Glimpsed
     | Mend
     | Renamed
     | Waiting

@@ -13,7 +13,7 @@ from mbx.daemon.effects import Ended, Granted
 from mbx.daemon.gate import Session
 from mbx.daemon.host import Host
 from mbx.daemon.world import Moment
-from mbx.store import audit, identities, leases, sessions, waiting
+from mbx.store import audit, exposures, identities, leases, sessions, waiting
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 from mbx.store.leases import LeaseRow
@@ -63,6 +63,7 @@ def meet(tx: Tx, moment: Moment, caller: Session) -> SessionRow:
     session_id = lineage.session_id
     if not lineage.shared and sessions.is_label_taken(tx, lineage.cli, session_id):
         session_id = own_id(caller.process)
+        exposures.share(tx, lineage.cli, lineage.session_id, session_id)
     return sessions.create(
         tx,
         cli=lineage.cli,
@@ -113,12 +114,17 @@ def take_over(
 
 
 def _own_label(tx: Tx, session: SessionRow) -> SessionRow:
-    """The session by a label that no other holder has: it was met while that one held nothing."""
-    if session.conversation or not sessions.is_label_taken(
-        tx, session.cli, session.session_id, besides_no=session.no
-    ):
+    """The session by a label that no other holder has: it was met while that one held nothing.
+
+    By whatever label it goes, it has read what it read.
+    """
+    if session.conversation:
         return session
     own = own_id(session.process)
+    if not sessions.is_label_taken(tx, session.cli, session.session_id, besides_no=session.no):
+        exposures.share(tx, session.cli, own, session.session_id)
+        return session
+    exposures.share(tx, session.cli, session.session_id, own)
     sessions.relabel(tx, session.no, own)
     return replace(session, session_id=own)
 

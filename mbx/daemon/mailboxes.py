@@ -116,21 +116,34 @@ def expose(
     head: Head | OwnMessage,
     content: dict[str, Any],
 ) -> None:
-    """Remember that the conversation read this, as long as it may shape what it writes.
+    """Remember that the conversation read this, as long as it may shape what it writes."""
+    fresh = exposure(context, holder, reader, head, content)
+    if fresh is not None:
+        own = holder.binding
+        known = exposures.find(tx, own.cli, own.session_id, fresh.source_no)
+        exposures.save(tx, own.cli, own.session_id, joined(known, fresh))
 
-    The owner's own words are no relay; what comes from outside is, whoever passes it on.
+
+def exposure(
+    context: Context,
+    holder: Holder,
+    reader: Reader,
+    head: Head | OwnMessage,
+    content: dict[str, Any],
+) -> Exposure | None:
+    """What the conversation is exposed to by reading this; None for nothing.
+
+    The owner's own words are no relay; what comes from outside is, whoever passes it on. In a note
+    to oneself stands what was read before, under the limit of those who wrote that.
     """
     now_ms = context.moment.now_ms
     root_ms = root_at_reading(content["origin"], content["external_since"], now_ms)
     is_owners = reader.lines(head).trust == AUTHORITY_OWNER
-    is_own = head.sender_no == holder.identity_no and not head.hop
-    if root_ms is None and (is_owners or is_own):
-        return
-    limit = None if is_owners else reader.grant(head.sender_identity).hop_limit
-    fresh = Exposure(head.sender_no, root_ms, 0 if is_owners else head.hop, limit, now_ms)
-    own = holder.binding
-    known = exposures.find(tx, own.cli, own.session_id, head.sender_no)
-    exposures.save(tx, own.cli, own.session_id, joined(known, fresh))
+    is_own = head.sender_no == holder.identity_no
+    if root_ms is None and (is_owners or (is_own and not head.hop)):
+        return None
+    limit = None if is_owners or is_own else reader.grant(head.sender_identity).hop_limit
+    return Exposure(head.sender_no, root_ms, 0 if is_owners else head.hop, limit, now_ms)
 
 
 def ack(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head], words: AckWords) -> None:

@@ -7,6 +7,7 @@ from mbx.core import message
 from mbx.core.errors import MbxError
 from mbx.core.exposure import external_since, relay
 from mbx.core.lease import LeaseState, is_renewal_due
+from mbx.core.limits import EXPOSURE_MS
 from mbx.core.message import Draft, Envelope
 from mbx.core.names import OWNER
 from mbx.core.waking import wakes
@@ -121,12 +122,20 @@ def _past(
 ) -> _Past:
     """Raises MbxError policy-denied for what was passed on too often: the owner may allow more."""
     now_ms, own = context.moment.now_ms, holder.binding
-    read = exposures.of_session(tx, own.cli, own.session_id)
+    glimpsed = context.authority.glimpses.of(own.cli, own.session_id)
+    read = [*exposures.of_session(tx, own.cli, own.session_id), *glimpsed]
     root_ms = now_ms if draft.origin else external_since(read, place.root_ms, now_ms)
     if not read:
         return _Past(place.hop, root_ms)
     others = {to.identity.no for to in recipients if to.identity.name != OWNER}
-    passed = relay(read, others, holder.identity_no, place.hop, now_ms)
+    passed = relay(
+        read,
+        others,
+        holder.identity_no,
+        place.hop,
+        now_ms,
+        lambda source_no: messages.reached(tx, source_no, now_ms - EXPOSURE_MS),
+    )
     if passed.over_limit is not None:
         raise MbxError(
             "policy-denied",

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mbx.core.exposure import Exposure
+from mbx.core.exposure import Exposure, joined
 from mbx.core.limits import EXPOSURE_MS
 from mbx.store.database import Tx
 
@@ -11,6 +11,8 @@ _OF_SESSION: Final = (
     " WHERE cli = ? AND session_id = ?"
 )
 _ONE: Final = _OF_SESSION + " AND source_no = ?"
+_AHEAD: Final = "UPDATE exposures SET read_ms = ?1, root_ms = min(root_ms, ?1) WHERE read_ms > ?1"
+_OLD: Final = "DELETE FROM exposures WHERE read_ms < ?"
 
 
 def of_session(tx: Tx, cli: str, session_id: str) -> list[Exposure]:
@@ -35,9 +37,17 @@ def save(tx: Tx, cli: str, session_id: str, exposure: Exposure) -> None:
     )
 
 
+def share(tx: Tx, cli: str, session_id: str, other_id: str) -> None:
+    """Count what a conversation read under one label under another as well."""
+    for one in of_session(tx, cli, session_id) if session_id != other_id else ():
+        save(tx, cli, other_id, joined(find(tx, cli, other_id, one.source_no), one))
+
+
 def forget_old(tx: Tx, now_ms: int) -> None:
     """Remove what was read more than an hour ago.
 
-    The hour of a root is not over later than that of its reading, which it precedes.
+    The hour of a root is not over later than that of its reading, which it precedes. What was read
+    at a time that has not come (the clock was set back since) was read now, or it would last.
     """
-    tx.run("DELETE FROM exposures WHERE read_ms < ?", (now_ms - EXPOSURE_MS,))
+    tx.run(_AHEAD, (now_ms,))
+    tx.run(_OLD, (now_ms - EXPOSURE_MS,))

@@ -55,6 +55,12 @@ _DELIVER: Final = (
     "INSERT INTO deliveries (recipient_no, message_no, stage, stage_ms, wakes)"
     " VALUES (?, ?, ?, ?, ?)"
 )
+_REACHED: Final = (
+    "SELECT DISTINCT d.recipient_no FROM (SELECT no, accepted_ms FROM messages"
+    " WHERE sender_no = ?1 ORDER BY no DESC LIMIT 32) AS newest"
+    " CROSS JOIN deliveries AS d ON d.message_no = newest.no"
+    " WHERE newest.accepted_ms >= ?2"
+)
 _ADVANCE: Final = (
     "UPDATE deliveries SET stage = ?, stage_ms = ?, epoch = ?"
     " WHERE recipient_no = ? AND message_no = ?"
@@ -268,3 +274,11 @@ def open_threads(tx: Tx, recipient_no: int) -> int:
         (recipient_no,),
     )
     return int(row[0]) if row else 0
+
+
+def reached(tx: Tx, sender_no: int, since_ms: int) -> set[int]:
+    """Whom the newest messages of a sender went to, since a time (ms UTC): keys of identities.
+
+    Only a few are looked at: whoever is left out counts as not reached.
+    """
+    return {row[0] for row in tx.all(_REACHED, (sender_no, since_ms))}

@@ -6,7 +6,7 @@ day.
 
 import pytest
 
-from mbx.store import bindings, forwards, history, leases, messages
+from mbx.store import bindings, exposures, forwards, history, leases, messages, owners
 from mbx.store.migrate import open_store
 
 WHOLE_WALKS = (
@@ -29,6 +29,13 @@ QUERIES = {
     "thread": (history._OF_THREAD, "messages_by_thread"),
     "thread's first message": (history._OF_THREAD, "messages_by_id"),
     "own message": (history._ONE, "messages_by_id"),
+    "whom a sender reached": (messages._REACHED, "messages_by_sender"),
+    "their copies": (messages._REACHED, "deliveries_by_message"),
+    "exposures": (exposures._OF_SESSION, "PRIMARY KEY (cli=? AND session_id=?)"),
+    "one exposure": (exposures._ONE, "PRIMARY KEY (cli=? AND session_id=? AND source_no=?)"),
+    "exposures of a clock ahead": (exposures._AHEAD, "exposures_by_age"),
+    "old exposures": (exposures._OLD, "exposures_by_age"),
+    "an owner record": (owners._BY_ID, "sqlite_autoindex_owner_records_1"),
     "search": (history._FOUND, "VIRTUAL TABLE"),
     "gate by process": (bindings._BY_PROCESS, "sqlite_autoindex_sessions_1"),
     "gate by token": (bindings._BY_TOKEN, "PRIMARY KEY (hash=?)"),

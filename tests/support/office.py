@@ -18,7 +18,7 @@ from mbx.daemon import booting
 from mbx.daemon.authority import Authority
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.dispatch import Dispatcher, Work
-from mbx.daemon.effects import Effect, Granted
+from mbx.daemon.effects import Effect, Glimpsed, Granted
 from mbx.daemon.encounters import Encounters
 from mbx.daemon.gate import Caller
 from mbx.daemon.host import Host
@@ -103,6 +103,8 @@ class OfficeDesk:
         for effect in answer.effects:
             if isinstance(effect, Granted):
                 self.evidence.setdefault(effect.process.pid, "live")
+            elif isinstance(effect, Glimpsed):
+                self.dispatcher.glimpsed(effect)
         return answer
 
     def call(self, caller: Caller, method: str, **params: object) -> dict[str, Any]:

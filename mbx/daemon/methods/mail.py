@@ -10,7 +10,7 @@ from mbx.core.ids import IdPrefix, parse_prefix
 from mbx.core.message import KINDS, ORIGINS, Draft
 from mbx.core.names import Address
 from mbx.core.text import check_body, check_line
-from mbx.daemon import addressing, mailboxes, posting
+from mbx.daemon import addressing, listing, mailboxes, posting
 from mbx.daemon.context import Answer, Context
 from mbx.daemon.effects import Arrived
 from mbx.daemon.gate import Holder
@@ -97,6 +97,7 @@ def _send(context: Context, tx: Tx, holder: Holder, request: SendRequest) -> Ans
     place = Place()
     if request.reply_to is not None:
         place = mailboxes.place_of(tx, holder, request.reply_to)
+        _has_read(context, tx, holder, request.reply_to)
     message_id = posting.post(
         context, tx, holder, request.draft, request.body_bytes, recipients, place
     )
@@ -107,6 +108,7 @@ def _send(context: Context, tx: Tx, holder: Holder, request: SendRequest) -> Ans
 def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> Answer:
     head = mailboxes.find_received(tx, holder, request.id)
     place = mailboxes.place_of(tx, holder, request.id)
+    _has_read(context, tx, holder, request.id)
     recipients = [addressing.mailbox_of(tx, identities.by_no(tx, head.sender_no))]
     written = request.draft
     draft = written._replace(subject=head.subject)
@@ -115,6 +117,13 @@ def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> A
         mailboxes.ack(context, tx, holder, [head], request.final)
     result = posting.posted(context, message_id, place.thread, recipients, request.body_bytes)
     return Answer(result, (Arrived((recipients[0].identity.no,)),))
+
+
+def _has_read(context: Context, tx: Tx, holder: Holder, prefix: IdPrefix) -> None:
+    """Who answers a message, or passes it on, has it before its eyes now, whenever it read it."""
+    head = mailboxes.find_received(tx, holder, prefix)
+    reader = listing.reader(context, tx, holder.identity)
+    mailboxes.expose(context, tx, holder, reader, head, mailboxes.content(tx, head.no))
 
 
 METHODS: Final = (

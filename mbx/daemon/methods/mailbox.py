@@ -19,6 +19,7 @@ from mbx.daemon import listing, mailboxes
 from mbx.daemon.authority import Reader
 from mbx.daemon.budget import Budget, json_bytes
 from mbx.daemon.context import Answer, Context, Result
+from mbx.daemon.effects import Glimpsed
 from mbx.daemon.gate import Holder, Mailbox
 from mbx.daemon.mailboxes import AckWords
 from mbx.daemon.methods.table import lease_method
@@ -136,10 +137,15 @@ def read(context: Context, tx: Tx, own: Mailbox, request: ReadRequest) -> Answer
 def peek(context: Context, tx: Tx, own: Mailbox, request: ReadRequest) -> Answer:
     """Reading while nothing can be written: what was shown stays unread."""
     reader = listing.reader(context, tx, own.identity)
-    shown, failed, _ = _shown(context, tx, own, reader, request)
+    shown, failed, seen = _shown(context, tx, own, reader, request)
     unread = identities.unread(tx, own.identity_no)
     warning = "the disk is full: what was read could not be marked read"
-    return Answer({"messages": shown, "failed": failed, "unread": unread, "warnings": [warning]})
+    result = {"messages": shown, "failed": failed, "unread": unread, "warnings": [warning]}
+    if not isinstance(own, Holder):
+        return Answer(result)
+    read = [mailboxes.exposure(context, own, reader, head, content) for head, content in seen]
+    found = tuple(one for one in read if one is not None)
+    return Answer(result, (Glimpsed(own.binding.cli, own.binding.session_id, found),))
 
 
 def _shown(

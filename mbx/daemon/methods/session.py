@@ -113,7 +113,8 @@ def _policies(context: Context, tx: Tx, binding: Binding) -> list[Result]:
 def _external(context: Context, tx: Tx, binding: Binding) -> str | None:
     """Until when what the session writes counts as from outside, since it read such a thing."""
     now_ms = context.moment.now_ms
-    read = exposures.of_session(tx, binding.cli, binding.session_id)
+    glimpsed = context.authority.glimpses.of(binding.cli, binding.session_id)
+    read = [*exposures.of_session(tx, binding.cli, binding.session_id), *glimpsed]
     root_ms = external_since(read, None, now_ms)
     return None if root_ms is None else rfc3339(root_ms + EXPOSURE_MS)
 
