@@ -307,6 +307,8 @@ def read_link(
 
     Raises RecordError, or MbxError for a text in it that breaks a rule of its own.
     """
+    if record.kind not in ("policy", "revoke"):
+        raise RecordError(6, "is no policy and no revocation")
     signers = _signers(version, record, owner_keys)
     payload = verify(record, kind=record.kind, signers=signers, audience=own_host)
     if payload.get("owner") not in signers:
@@ -317,10 +319,8 @@ def read_link(
     entry: Policy | Revocation
     if record.kind == "policy":
         entry = read_policy(payload, record.id)
-    elif record.kind == "revoke":
-        entry = read_revocation(payload, record.id)
     else:
-        raise RecordError(6, "is no policy and no revocation")
+        entry = read_revocation(payload, record.id)
     return entry, previous if isinstance(previous, str) else None
 
 

@@ -4,7 +4,7 @@ A draft changes nothing. It names the state it was made for (an epoch, a predece
 record which comes late, or twice, finds another state and is refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mbx.core import names, policy, takeover
@@ -21,7 +21,7 @@ from mbx.core.limits import (
 )
 from mbx.core.names import Address
 from mbx.core.policy import CLASSES_OF, Policy, Source, Subject
-from mbx.core.record import Record
+from mbx.core.record import Record, RecordError
 from mbx.core.takeover import Takeover
 from mbx.core.text import check_text
 from mbx.daemon import codec
@@ -160,7 +160,7 @@ def displacing(context: Context, tx: Tx, name: str, cli: str, session: str, reas
         since_ms = row.lease.since_ms
         shown = {"cli": holder.cli, "session": holder.session_id, "since": since_ms}
     content = takeover.payload(wanted, shown, envelope(context, owner_id(tx)))
-    takeover.read(content)
+    _check(lambda: takeover.read(content))
     return Draft("takeover", content, name)
 
 
@@ -212,7 +212,7 @@ def delegation(context: Context, tx: Tx, wanted: Wanted) -> Draft:
         ),
         chained,
     )
-    policy.read_policy(content, "")
+    _check(lambda: policy.read_policy(content, ""))
     return Draft("policy", content)
 
 
@@ -220,8 +220,16 @@ def revocation(context: Context, tx: Tx, records: Sequence[str] | None, reason: 
     """The next record of the chain: a revocation of these records, or (None) of all."""
     check_text("reason", reason, NOTE_MAX_CHARS)
     content = policy.revoke_payload(records, reason, _chained(context, tx))
-    policy.read_revocation(content, "")
+    _check(lambda: policy.read_revocation(content, ""))
     return Draft("revoke", content, "all" if records is None else "")
+
+
+def _check(read: Callable[[], object]) -> None:
+    """Nothing is drafted that would be refused when it is brought back. Raises MbxError usage."""
+    try:
+        read()
+    except RecordError as error:
+        raise MbxError("usage", f"that cannot be signed: {error.reason}") from error
 
 
 def policy_called(context: Context, tx: Tx, text: str) -> Policy:
