@@ -294,7 +294,7 @@ _FILES: Final = {
     "store.db-wal": "The write-ahead log. Part of the store while a daemon runs or after a crash.",
     "host.key": "The host's private signing key. Made once, never replaced by itself.",
     "floor": "Apart from the store, so that a store that was put back is noticed.",
-    "floor/floor.json": "How far the owner's chain and the audit log ever went; signed by the host.",
+    "floor/floor.json": "How far the chain and the audit log ever went; signed by the host.",
     "daemon.lock": "Locked (`flock`) by the one daemon of this home for as long as it runs.",
     "daemon.log": "The daemon's log; older parts are `daemon.log.1` and `daemon.log.2`.",
     "run": "The run folder, `$MBX_RUN`.",

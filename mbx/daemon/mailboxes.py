@@ -84,7 +84,8 @@ def place_of(tx: Tx, own: Mailbox, prefix: IdPrefix) -> Place:
     """The place in a conversation of an answer to the message that `prefix` names."""
     head = find_received(tx, own, prefix)
     answered = content(tx, head.no)
-    return Place(head.thread, head.id, head.no, answered["hop"], _root_of(answered))
+    hop, root_ms = answered["hop"], _root_of(answered)
+    return Place(head.thread, head.id, head.no, hop, root_ms)
 
 
 def content(tx: Tx, no: int) -> dict[str, Any]:

@@ -55,6 +55,13 @@ class Place(NamedTuple):
     """When what is answered first came from outside (ms UTC), None when it did not."""
 
 
+class Posted(NamedTuple):
+    """The record id of a message, and what its sender should know."""
+
+    id: str
+    warnings: tuple[str, ...] = ()
+
+
 def post(
     context: Context,
     tx: Tx,
@@ -63,10 +70,12 @@ def post(
     body_bytes: int,
     recipients: Sequence[Recipient],
     place: Place,
-) -> str:
-    """Sign, store and deliver; the message's record id."""
+) -> Posted:
+    """Sign, store and deliver. Raises MbxError policy-denied for a relay beyond its limit."""
     host, now_ms, own = context.host, context.moment.now_ms, holder.binding
     past = _past(context, tx, holder, draft, recipients, place)
+    if past.over_limit is not None:  # it is delivered, and sets nobody to work
+        draft = draft._replace(quiet=True)
     envelope = Envelope(
         sender=host.party(own.identity, own.name),
         lease_epoch=holder.epoch,
@@ -97,7 +106,7 @@ def post(
         external=past.external_since is not None,
     )
     deliver(tx, new, draft, recipients)
-    return record.id
+    return Posted(record.id, past.warnings)
 
 
 def deliver(tx: Tx, new: NewMessage, draft: Draft, recipients: Sequence[Recipient]) -> None:
@@ -110,6 +119,18 @@ class _Past(NamedTuple):
 
     hop: int
     external_since: int | None
+    over_limit: int | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the sender should know of it."""
+        if self.over_limit is None:
+            return ()
+        told = (
+            f"what was read here within the hour had been passed on {self.over_limit} times"
+            " already: this wakes nobody, and no policy that has a limit covers it"
+        )
+        return (told,)
 
 
 def _past(
@@ -120,7 +141,11 @@ def _past(
     recipients: Sequence[Recipient],
     place: Place,
 ) -> _Past:
-    """Raises MbxError policy-denied for what was passed on too often: the owner may allow more."""
+    """What was passed on too often is refused where it is answered to others.
+
+    In a letter of its own nobody can tell whether it passes anything on: that one is delivered, and
+    its depth says what it is worth. Raises MbxError policy-denied.
+    """
     now_ms, own = context.moment.now_ms, holder.binding
     glimpsed = context.authority.glimpses.of(own.cli, own.session_id)
     read = [*exposures.of_session(tx, own.cli, own.session_id), *glimpsed]
@@ -136,7 +161,7 @@ def _past(
         now_ms,
         lambda source_no: messages.reached(tx, source_no, now_ms - EXPOSURE_MS),
     )
-    if passed.over_limit is not None:
+    if passed.over_limit is not None and place.reply_no is not None:
         raise MbxError(
             "policy-denied",
             f"what was read here has been passed on {passed.over_limit} times already, and no"
@@ -145,7 +170,7 @@ def _past(
             hop=passed.hop,
             limit=passed.over_limit,
         )
-    return _Past(passed.hop, root_ms)
+    return _Past(passed.hop, root_ms, passed.over_limit)
 
 
 def _wakes(draft: Draft, to: Recipient) -> bool:
@@ -168,6 +193,7 @@ def posted(
     thread: str | None,
     recipients: Sequence[Recipient],
     body_bytes: int,
+    warnings: Sequence[str] = (),
 ) -> Result:
     """The answer to a send: for each recipient, who will see it when."""
     return {
@@ -175,7 +201,7 @@ def posted(
         "thread": thread or message_id,
         "recipients": [_reach(context, to) for to in recipients],
         "duplicate": False,
-        "warnings": [*_warnings(body_bytes), *_shared(recipients)],
+        "warnings": [*warnings, *_warnings(body_bytes), *_shared(recipients)],
     }
 
 

@@ -1,8 +1,10 @@
 """The owner in front of a terminal: types the word that is asked for, and the passphrase."""
 
+import subprocess
 from pathlib import Path
 from typing import Any, Final
 
+from mbx.core.errors import EXIT_STATUS
 from mbx.owner import keyfile
 from tests.cli.conftest import Desk, document
 from tests.support.seat import Screen
@@ -59,3 +61,15 @@ class Human:
         keyfile.create(str(self.key_path), SEALED)
         done = self.sign("mbx owner init")
         assert done.status == 0, done.err
+
+
+def refused(done: Finished | subprocess.CompletedProcess[str], code: str) -> str:
+    """What a refused command said; nothing of it is a trace, or a secret."""
+    status, err = (
+        (done.status, done.err) if isinstance(done, Finished) else (done.returncode, done.stderr)
+    )
+    assert status == EXIT_STATUS[code], err
+    assert err.startswith("error: ")
+    assert "\nnext: " in err
+    assert PASSPHRASE not in err
+    return err

@@ -18,10 +18,10 @@ from mbx.core.keys import SigningKey, key_id
 from mbx.owner import keyfile, requests
 from mbx.owner.draft import Draft
 from tests.cli.conftest import MBX, Desk, document
-from tests.cli.owners import PASSPHRASE, SEALED, SEED, Human
+from tests.cli.owners import PASSPHRASE, SEALED, SEED, Human, refused
 from tests.owner.test_draft import OWNER, content, draft
 from tests.support.seat import Seat
-from tests.support.shells import Finished, look_alike
+from tests.support.shells import look_alike
 
 # Asks the daemon for a draft as commands do, and has it signed and applied, or written to a file.
 _ACT = """
@@ -78,18 +78,6 @@ def away(home: Path, *arguments: str, stdin: bytes | None = None, **env: str) ->
     return Seat(
         [str(MBX), *arguments], env={**os.environ, "MBX_HOME": str(home), **env}, stdin=stdin
     )
-
-
-def refused(done: Finished | subprocess.CompletedProcess[str], code: str) -> str:
-    """What a refused command said; nothing of it is a trace, or a secret."""
-    status, err = (
-        (done.status, done.err) if isinstance(done, Finished) else (done.returncode, done.stderr)
-    )
-    assert status == EXIT_STATUS[code], err
-    assert err.startswith("error: ")
-    assert "\nnext: " in err
-    assert PASSPHRASE not in err
-    return err
 
 
 # -- init, show -----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 
 from mbx.core.errors import EXIT_STATUS
 from tests.cli.conftest import Desk, document
-from tests.cli.test_owner import PASSPHRASE, Human, refused
+from tests.cli.owners import PASSPHRASE, Human, refused
 from tests.support.shells import Finished
 
 LONG_AGO_MS = 40 * 86_400_000

@@ -229,12 +229,18 @@ def test_a_text_that_goes_from_agent_to_agent_meets_the_limit(desk: OfficeDesk) 
     for place in range(7):
         message = mail(desk, agents[place], names[place + 1])
         assert read(desk, agents[place + 1], message)["hop"] == place
-    letter = {"to": [names[8]], "subject": "s", "body": "b"}
+    asked = desk.call(agents[7], "mail.inbox")["messages"][0]["id"]
+    letter = {"to": [names[8]], "subject": "s", "body": "b", "kind": "request"}
     before = state(desk)
-    assert desk.refusal(agents[7], "mail.send", **letter).code == "policy-denied"
+    refused = desk.refusal(agents[7], "mail.send", reply_to=asked, **letter)
+    assert refused.code == "policy-denied"
     assert state(desk) == before
-    mail(desk, agents[7], "owner")
-    mail(desk, agents[7], names[6])
+    told = desk.call(agents[7], "mail.send", **letter)["warnings"]
+    assert "wakes nobody" in told[0]
+    assert desk.call(agents[8], "mail.watch")["waking"] == 0
+    for familiar in ("owner", names[6]):
+        answer = {**letter, "to": [familiar], "reply_to": asked}
+        assert desk.call(agents[7], "mail.send", **answer)["warnings"] == []
 
 
 def test_two_who_talk_for_long_go_no_deeper(desk: OfficeDesk) -> None:

@@ -300,7 +300,8 @@ def test_a_text_that_gives_its_source_a_copy_meets_the_limit_too(desk: OfficeDes
             message = mail(desk, callers[place], to)
             continue
         letter = {"to": to, "subject": "s", "body": "b"}
-        error = desk.refusal(callers[place], "mail.send", **letter)
+        assert "6 times already" in desk.call(callers[place], "mail.send", **letter)["warnings"][0]
+        error = desk.refusal(callers[place], "mail.send", reply_to=message, **letter)
         assert (error.code, error.facts["limit"]) == ("policy-denied", 6)
 
 

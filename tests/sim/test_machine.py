@@ -123,7 +123,7 @@ def two_ways_of_naming_are_two_copies(patch: pytest.MonkeyPatch) -> None:
         twice[:] = [one for one in once if named[one.identity.no] > 1]
         return once
 
-    def sending(*told: Any) -> str:
+    def sending(*told: Any) -> Any:
         if twice:
             first = (*told[:5], list(twice), *told[6:])
             post(*first)

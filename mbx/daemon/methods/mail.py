@@ -98,10 +98,10 @@ def _send(context: Context, tx: Tx, holder: Holder, request: SendRequest) -> Ans
     if request.reply_to is not None:
         place = mailboxes.place_of(tx, holder, request.reply_to)
         _has_read(context, tx, holder, request.reply_to)
-    message_id = posting.post(
-        context, tx, holder, request.draft, request.body_bytes, recipients, place
+    sent = posting.post(context, tx, holder, request.draft, request.body_bytes, recipients, place)
+    result = posting.posted(
+        context, sent.id, place.thread, recipients, request.body_bytes, sent.warnings
     )
-    result = posting.posted(context, message_id, place.thread, recipients, request.body_bytes)
     return Answer(result, (Arrived(tuple(to.identity.no for to in recipients)),))
 
 
@@ -112,10 +112,12 @@ def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> A
     recipients = [addressing.mailbox_of(tx, identities.by_no(tx, head.sender_no))]
     written = request.draft
     draft = written._replace(subject=head.subject)
-    message_id = posting.post(context, tx, holder, draft, request.body_bytes, recipients, place)
+    sent = posting.post(context, tx, holder, draft, request.body_bytes, recipients, place)
     if request.final is not None:
         mailboxes.ack(context, tx, holder, [head], request.final)
-    result = posting.posted(context, message_id, place.thread, recipients, request.body_bytes)
+    result = posting.posted(
+        context, sent.id, place.thread, recipients, request.body_bytes, sent.warnings
+    )
     return Answer(result, (Arrived((recipients[0].identity.no,)),))
 
 
