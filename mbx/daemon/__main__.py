@@ -44,6 +44,7 @@ def main(argv: Sequence[str]) -> int:
         refusal = MbxError(
             "daemon-unreachable",
             f"{error.filename or 'start'}: {error.strerror}",
+            "see to the disk and to the rights on the home folder, then start again",
             errno=error.errno,
             path=error.filename,
         )

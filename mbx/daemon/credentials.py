@@ -5,8 +5,12 @@ Only the daemon writes them, after the commit. They prove a holder only where th
 
 import json
 import os
+from contextlib import suppress
+from typing import Final
 
 from mbx.paths import Paths, make_folder
+
+_MAX_BYTES: Final = 4_096
 
 
 class Credentials:
@@ -35,17 +39,22 @@ class Credentials:
 
     def remove(self, cli: str, session_id: str, epoch: int) -> None:
         """Remove a session's credential, if it is still the one of `epoch`."""
-        path = self._paths.session_file(cli, session_id)
-        try:
-            with open(path, "rb") as file:
-                if json.loads(file.read(4_096)).get("epoch") == epoch:
-                    os.unlink(path)
-        except (OSError, ValueError, AttributeError):
-            return
+        told = self.told(cli, session_id)
+        if told is not None and told[1] == epoch:
+            with suppress(OSError):
+                os.unlink(self._paths.session_file(cli, session_id))
 
-    def exists(self, cli: str, session_id: str) -> bool:
-        """True when there is a credential of this session."""
-        return os.path.exists(self._paths.session_file(cli, session_id))
+    def told(self, cli: str, session_id: str) -> tuple[object, object] | None:
+        """(identity, epoch) as the credential of this session says; None: none that can be read.
+
+        A daemon that was killed between a commit and its effects leaves that of the grant before.
+        """
+        try:
+            with open(self._paths.session_file(cli, session_id), "rb") as file:
+                content = json.loads(file.read(_MAX_BYTES))
+            return content["identity"], content["epoch"]
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return None
 
     def keep_only(self, sessions: set[tuple[str, str]]) -> None:
         """Remove the files of all other sessions (left by a daemon that was killed)."""

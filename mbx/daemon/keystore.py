@@ -9,6 +9,7 @@ import binascii
 import json
 import os
 import stat
+from contextlib import suppress
 from typing import Final
 
 from mbx.core.errors import MbxError
@@ -25,14 +26,26 @@ def load_or_create(path: str, seed: bytes, *, must_exist: bool) -> SigningKey:
     """The host key at `path`; made from the 32 random bytes of `seed` when there is none yet.
 
     `must_exist`: the store belongs to a host already, so a missing file is a loss, not a beginning.
-    Raises MbxError store-damaged for anything that cannot be a key of ours.
+    Raises MbxError store-damaged for anything that cannot be a key of ours, and daemon-unreachable
+    where none can be made.
     """
     try:
-        return _load(path)
+        key = _load(path)
     except FileNotFoundError:
         if must_exist:
             raise _wrong(path, "is missing, but the store belongs to it") from None
-    _create(path, SigningKey.from_seed(seed), seed)
+    else:
+        _drop_aside(path)
+        return key
+    try:
+        _create(path, SigningKey.from_seed(seed), seed)
+    except OSError as error:
+        raise MbxError(
+            "daemon-unreachable",
+            f"the host key {path} cannot be made: {error.strerror}",
+            "see to the disk and to the rights on the home folder, then start again",
+            path=path,
+        ) from error
     return _load(path)
 
 
@@ -87,11 +100,7 @@ def _create(path: str, key: SigningKey, seed: bytes) -> None:
         "key_id": key_id(ROLE, key.public),
         "seed": base64.b64encode(seed).decode(),
     }
-    aside = f"{path}.new"
-    try:
-        os.unlink(aside)  # of a start that was killed: it never became the key
-    except FileNotFoundError:
-        pass
+    aside = _drop_aside(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(aside, flags, 0o600)
     try:
@@ -106,6 +115,14 @@ def _create(path: str, key: SigningKey, seed: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _drop_aside(path: str) -> str:
+    """Remove what a start that was killed left: half a key, or the key's second name."""
+    aside = f"{path}.new"
+    with suppress(FileNotFoundError):
+        os.unlink(aside)
+    return aside
 
 
 def _wrong(path: str, what: str, remedy: str | None = None) -> MbxError:

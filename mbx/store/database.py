@@ -286,8 +286,8 @@ def _left_transaction() -> Exception:
 def connect(path: str) -> sqlite3.Connection:
     """Open (or create, 0600) the store file with every pragma set and read back.
 
-    Raises MbxError store-damaged (not an SQLite file, damaged) and StoreFailure (a setting that did
-    not take: the file system cannot carry the store).
+    Raises MbxError store-damaged (not an SQLite file, damaged), disk-full, and StoreFailure (a
+    setting that did not take: the file system cannot carry the store).
     """
     if path != ":memory:":
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
@@ -296,7 +296,8 @@ def connect(path: str) -> sqlite3.Connection:
     )
     try:
         for statement, question, wanted in PRAGMAS:
-            connection.execute(statement)
+            # To the end: a statement left at its first row fails unheard where it is to be written.
+            connection.execute(statement).fetchall()
             found = connection.execute(question).fetchone()[0]
             if found != wanted and not (path == ":memory:" and found == "memory"):
                 raise StoreFailure(f"{statement}: the store answered {found!r}, not {wanted!r}")
@@ -318,7 +319,7 @@ def _cannot_open(path: str, error: sqlite3.DatabaseError) -> Exception:
             f"keep {path} and its -wal file aside, then restore a backup",
             path=path,
         )
-    return StoreFailure(f"{path}: {error}")
+    return refusal_of(error) if primary in _FULL else StoreFailure(f"{path}: {error}")
 
 
 class Database:

@@ -1,7 +1,7 @@
 """Numbered migrations, all run from zero on a new file; newer and foreign files stay untouched.
 
-Each migration is one ``migrations/NNNN_name.sql`` that ends by setting ``user_version`` to NNNN,
-run in one transaction: a kill leaves the old version whole.
+Each migration is one ``migrations/NNNN_name.sql`` that ends by setting ``user_version`` to NNNN.
+All that are due run in one transaction: a kill leaves the version whole that was there before.
 """
 
 import os
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mbx.core.errors import MbxError
-from mbx.store.database import APPLICATION_ID, StoreFailure, connect
+from mbx.store.database import APPLICATION_ID, StoreFailure, connect, refusal_of
 
 FOLDER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "migrations")
 """Where the numbered scripts lie."""
@@ -43,7 +43,7 @@ def open_store(path: str, steps: Sequence[Migration] | None = None) -> sqlite3.C
     """Open the store at `path`, bringing it to the newest schema.
 
     Raises MbxError version-mismatch (made by a newer mbx), store-damaged (foreign or damaged file),
-    and StoreFailure.
+    disk-full, and StoreFailure.
     """
     steps = migrations() if steps is None else steps
     if path != ":memory:":
@@ -55,12 +55,13 @@ def open_store(path: str, steps: Sequence[Migration] | None = None) -> sqlite3.C
             raise _newer(path, version, len(steps))
         if 0 < version < len(steps):
             _back_up(connection, f"{path}.before-{len(steps)}")
-        for step in steps[version:]:
-            _apply(connection, step)
         if version < len(steps):
+            _apply(connection, steps[version:])
             _check_foreign_keys(connection, path)
-    except BaseException:
+    except BaseException as error:
         connection.close()
+        if isinstance(error, sqlite3.Error):
+            raise refusal_of(error) from error
         raise
     return connection
 
@@ -135,13 +136,14 @@ def _back_up(connection: sqlite3.Connection, target_path: str) -> None:
         target.close()
 
 
-def _apply(connection: sqlite3.Connection, step: Migration) -> None:
+def _apply(connection: sqlite3.Connection, steps: Sequence[Migration]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for statement in _statements(step.script):
-            connection.execute(statement)
-        if _version(connection) != step.number:
-            raise StoreFailure(f"migration {step.number} did not set its version")
+        for step in steps:
+            for statement in _statements(step.script):
+                connection.execute(statement)
+            if _version(connection) != step.number:
+                raise StoreFailure(f"migration {step.number} did not set its version")
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:

@@ -43,9 +43,9 @@ def test_only_the_credential_of_the_ended_epoch_is_removed(paths: Paths) -> None
     credentials = Credentials(paths)
     credentials.write("claude", "s-1", "i" * 26, 4, "t")
     credentials.remove("claude", "s-1", 3)
-    assert credentials.exists("claude", "s-1")
+    assert credentials.told("claude", "s-1") is not None
     credentials.remove("claude", "s-1", 4)
-    assert not credentials.exists("claude", "s-1")
+    assert credentials.told("claude", "s-1") is None
     credentials.remove("claude", "s-1", 4)
 
 
@@ -66,8 +66,8 @@ def test_left_overs_of_a_killed_daemon_are_removed_and_others_files_are_not(path
     (folder / "half.new").write_bytes(b"")
     (folder / "README").write_bytes(b"")
     credentials.keep_only({("claude", "s-1")})
-    assert credentials.exists("claude", "s-1")
-    assert not credentials.exists("claude", "s-2")
+    assert credentials.told("claude", "s-1") is not None
+    assert credentials.told("claude", "s-2") is None
     assert {name for name in os.listdir(folder) if not name.endswith(".json")} == {"README"}
 
 
@@ -75,5 +75,5 @@ def test_a_folder_that_was_removed_is_made_again(paths: Paths) -> None:
     credentials = Credentials(paths)
     os.rmdir(paths.sessions_dir())
     credentials.write("claude", "s-1", "i" * 26, 1, "t")
-    assert credentials.exists("claude", "s-1")
+    assert credentials.told("claude", "s-1") is not None
     assert os.stat(paths.sessions_dir()).st_mode & 0o777 == 0o700

@@ -69,6 +69,30 @@ def test_the_left_over_of_a_start_that_was_killed_does_not_become_the_key(path: 
     assert not aside.exists()
 
 
+@pytest.mark.parametrize("content", [b"half a k", None])
+def test_the_left_over_of_a_start_that_was_killed_goes_where_there_is_a_key(
+    path: Path, content: bytes | None
+) -> None:
+    key = load(path, must_exist=False)
+    aside = path.with_name("host.key.new")
+    if content is None:
+        os.link(path, aside)  # killed between its link and its unlink
+    else:
+        aside.write_bytes(content)
+    assert load(path).public == key.public
+    assert not aside.exists()
+    assert path.stat().st_nlink == 1
+
+
+def test_a_key_that_cannot_be_made_is_named_with_the_next_step(path: Path) -> None:
+    path.with_name("host.key.new").mkdir()
+    with pytest.raises(MbxError, match=r"host\.key cannot be made") as refused:
+        load(path, must_exist=False)
+    assert refused.value.code == "daemon-unreachable"
+    assert refused.value.as_object()["next"]
+    assert not path.exists()
+
+
 def test_a_missing_key_is_a_loss_when_the_store_has_an_owner(path: Path) -> None:
     with pytest.raises(MbxError, match=r"host\.key is missing") as refused:
         load(path)

@@ -146,6 +146,11 @@ async def _pending(committer: Committer) -> int:
     return int((await answer).value)
 
 
+def put(session_file: str, content: bytes) -> None:
+    """Make a credential file say this."""
+    Path(session_file).write_bytes(content)
+
+
 def token_of(session_file: str) -> str:
     """The token in a credential file."""
     return str(json.loads(Path(session_file).read_bytes())["token"])
@@ -210,14 +215,25 @@ async def test_a_lease_is_signed_again_when_half_its_time_is_over_and_not_before
 
 
 async def test_a_missing_credential_is_written_again_with_a_token_that_counts(house: House) -> None:
-    assert not house.credentials.exists("shell", "100-1000")
+    assert house.credentials.told("shell", "100-1000") is None
     await house.timers.housekeeping()
-    assert house.credentials.exists("shell", "100-1000")
+    assert house.credentials.told("shell", "100-1000") is not None
     token = token_of(house.paths.session_file("shell", "100-1000"))
     assert house.desk.call(unseen(token), "session.whoami")["agent"] == "alice"
     before = house.desk.rows("SELECT count(*) FROM tokens")
     await house.timers.housekeeping()
     assert house.desk.rows("SELECT count(*) FROM tokens") == before
+
+
+@pytest.mark.parametrize("content", [b"", b'{"epo', b'{"identity": "x", "epoch": 1}'])
+async def test_a_credential_that_is_not_of_the_present_grant_is_written_again(
+    house: House, content: bytes
+) -> None:
+    path = house.paths.session_file("shell", "100-1000")
+    put(path, content)
+    await house.timers.housekeeping()
+    token = token_of(path)
+    assert house.desk.call(unseen(token), "session.whoami")["agent"] == "alice"
 
 
 async def test_a_credential_that_cannot_be_written_ends_nothing_and_is_tried_again(
@@ -228,7 +244,7 @@ async def test_a_credential_that_cannot_be_written_ends_nothing_and_is_tried_aga
     await house.timers.housekeeping()
     house.folder.unlink()
     await house.timers.housekeeping()
-    assert house.credentials.exists("shell", "100-1000")
+    assert house.credentials.told("shell", "100-1000") is not None
 
 
 async def test_a_send_in_the_second_half_renews_the_lease_it_names(house: House) -> None:

@@ -73,6 +73,16 @@ def test_a_migration_that_breaks_in_the_middle_leaves_the_old_version_whole(tmp_
     connection.close()
 
 
+def test_a_new_store_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    broken = Migration(2, "INSERT INTO nowhere VALUES (1);\n")
+    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        open_store(path, [FIRST, broken])
+    open_store(path, [FIRST, SECOND]).close()
+    left = {file.name for file in tmp_path.iterdir()}
+    assert left == {"store.db"}, "there was nothing to back up"
+
+
 @pytest.mark.parametrize(
     "script", ["CREATE TABLE b (x INTEGER) STRICT;\n", "PRAGMA user_version = 2;\nSELECT"]
 )

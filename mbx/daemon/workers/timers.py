@@ -33,7 +33,7 @@ class Timers:
     """Polls processes that no descriptor watches, and keeps house once a minute.
 
     Housekeeping looks at the holders, saves last-seen times, signs leases again that are half over,
-    and writes missing credentials.
+    and writes credentials that are missing or not of the present grant.
     """
 
     def __init__(
@@ -104,13 +104,18 @@ class Timers:
             if is_renewal_due(row.expires_ms or 0, now.now_ms):
                 granting.renew(tx, self._dispatcher.host, now, row)
             session = sessions.by_no(tx, row.lease.session_no or 0)
-            if session and not self._credentials.exists(session.cli, session.session_id):
-                missing.append(self._replacement(tx, now, row, session))
+            if session is None:
+                continue
+            identity = identities.by_no(tx, row.identity_no).identity
+            told = self._credentials.told(session.cli, session.session_id)
+            if told != (identity, row.lease.epoch):
+                missing.append(self._replacement(tx, now, row, session, identity))
         return missing
 
-    def _replacement(self, tx: Tx, now: Moment, row: LeaseRow, session: SessionRow) -> _Missing:
+    def _replacement(
+        self, tx: Tx, now: Moment, row: LeaseRow, session: SessionRow, identity: str
+    ) -> _Missing:
         token = now.draw(f"token {row.identity_no}").hex()
         digest = hashlib.sha256(token.encode()).digest()
         leases.add_token(tx, row.identity_no, row.lease.epoch, digest)
-        identity = identities.by_no(tx, row.identity_no)
-        return (session.cli, session.session_id, identity.identity, row.lease.epoch, token)
+        return (session.cli, session.session_id, identity, row.lease.epoch, token)
