@@ -174,12 +174,13 @@ def request(number: object, method: str, /, **params: object) -> bytes:
 class Agent:
     """A process that is nobody's child, a session of its own, and connects for the test."""
 
-    def __init__(self, socket_path: str) -> None:
+    def __init__(self, socket_path: str, program: str = sys.executable) -> None:
+        """`program`: a Python, by another name where the process is to look like something else."""
         self._path = socket_path
         self._control, theirs = socket.socketpair()
         self._control.settimeout(TIMEOUT_S)
         with theirs:
-            self.pid = launch([*PYTHON, _AGENT], stdin=theirs.fileno())
+            self.pid = launch([program, *PYTHON[1:], _AGENT], stdin=theirs.fileno())
         self._pidfd = os.pidfd_open(self.pid)
 
     def bare(self) -> Line:
