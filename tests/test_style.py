@@ -63,6 +63,7 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.posting": "daemon/test_mail_methods.py",
     "mbx.daemon.resuming": "daemon/test_resuming.py",
     "mbx.daemon.watching": "e2e/test_watch.py",
+    "mbx.seclusion": "owner/test_seclusion.py",
     "mbx.store.owners": "daemon/test_applying.py",
     "mbx.store.waiting": "daemon/test_resuming.py",
 }

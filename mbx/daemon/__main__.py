@@ -9,12 +9,12 @@ the world.
 import fcntl
 import json
 import os
-import resource
 import sys
 from collections.abc import Callable, Sequence
 
 from mbx.core.errors import MbxError
 from mbx.paths import Paths, make_folder
+from mbx.seclusion import close_process
 
 _FAILED = 1
 
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the daemon; its exit status."""
     foreground = "--foreground" in argv
     os.umask(0o077)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    close_process()
     try:
         paths = Paths.from_environ(os.environ)
         make_folder(paths.home())

@@ -1,42 +1,18 @@
-"""Closing the process before a key is opened in it: not dumpable, no core file (PROOF R29).
+"""Closing the process before a key is opened in it (`mbx.seclusion`), or opening none."""
 
-A process that is not dumpable cannot be traced, and its memory, environment and descriptors cannot
-be read through ``/proc``, by others of the same user. It stays so until it ends.
-"""
-
-import ctypes
-import resource
 import sys
-from typing import Final
 
 from mbx.core.errors import MbxError
+from mbx.seclusion import close_process, is_secluded
 
-# prctl(2).
-PR_GET_DUMPABLE: Final = 3
-PR_SET_DUMPABLE: Final = 4
+__all__ = ["is_secluded", "seclude"]
 
 
 def seclude() -> None:
     """Close this process; harmless to repeat. Raises MbxError owner-locked where it cannot be."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux" and not _close():
+    if not close_process() and sys.platform == "linux":
         raise MbxError(
             "owner-locked",
             "this process cannot be closed to others of the same user (prctl was refused)",
             "sign on another machine: write the request with --draft FILE",
         )
-
-
-def is_secluded() -> bool:
-    """Whether this process cannot be read by others; False where the system has no such thing."""
-    return sys.platform == "linux" and _prctl(PR_GET_DUMPABLE) == 0
-
-
-def _close() -> bool:
-    return _prctl(PR_SET_DUMPABLE, 0) == 0 and is_secluded()
-
-
-def _prctl(option: int, value: int = 0) -> int:
-    zero = ctypes.c_ulong(0)
-    call = ctypes.CDLL(None, use_errno=True).prctl
-    return int(call(option, ctypes.c_ulong(value), zero, zero, zero))

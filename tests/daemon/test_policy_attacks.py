@@ -139,7 +139,7 @@ def test_nonconsecutive_version_and_fast_forward(scene: Scene, version: int) -> 
     assert scene.holds_again()
 
 
-def test_another_predecessor(scene: Scene) -> None:
+def test_a_record_with_another_predecessor_is_refused(scene: Scene) -> None:
     scene.policy("collaborate")
     assert scene.refused(scene.forged(previous="0" * 64)) == "conflict"
     assert scene.refused(scene.forged(previous=None)) == "conflict"

@@ -573,3 +573,15 @@ def test_a_defect_that_ends_the_daemon_is_in_the_log_by_kind_and_place(home: Pat
     assert last["event"] == "ended by a defect"
     assert last["whence"].startswith("ValueError < ")
     assert "letter" not in last["whence"]
+
+
+@pytest.mark.root
+def test_the_daemon_is_closed_to_others_of_its_user() -> None:
+    somebody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    with fresh_home() as home:
+        os.chown(home, 65534, 65534)
+        with Daemon(home, prefix=somebody) as daemon:
+            entry = Path(f"/proc/{daemon.pid}")
+            assert "Uid:\t65534" in (entry / "status").read_text()
+            # The entries of a process that is not dumpable belong to root, whoever runs it.
+            assert {(entry / name).stat().st_uid for name in ("mem", "environ", "maps")} == {0}

@@ -48,6 +48,15 @@ def _lines(who: JsonObject, session: Session) -> list[str]:
     if who.get("lease"):
         since = ago(who["lease"].get("since"), session.now_ms())
         lines.append(f"  lease      epoch {cell(who['lease'].get('epoch'))}, held since {since}")
+    for policy in who.get("policies") or ():
+        classes = ", ".join(map(cell, policy["classes"])) or "nothing"
+        told = (
+            f"{cell(policy['level'])} ({classes}), mail from {', '.join(map(cell, policy['from']))}"
+        )
+        lines.append(f"  policy     {told}, ends {ago(policy['until'], session.now_ms())}")
+    if who.get("external"):
+        until = ago(who["external"], session.now_ms())
+        lines.append(f"  outside    read what came from outside; its mark ends {until}")
     if who.get("daemon_version") not in (None, who.get("version")):
         lines.append(
             f"  daemon     {cell(who['daemon_version'])}, command {cell(who.get('version'))}"
