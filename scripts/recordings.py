@@ -247,7 +247,9 @@ class _Conversation:
     def speak(self, speaker: Speaker, method: str, *, keep: bool = True, **params: Any) -> Any:
         """Ask; the result or the error. What is kept is shown below its method."""
         self._now_ms += _STEP_MS
-        self._clock.write_text(str(self._now_ms))
+        aside = self._clock.with_suffix(".new")  # the daemon may look at its clock at any time
+        aside.write_text(str(self._now_ms))
+        aside.rename(self._clock)
         self._wait_for_index()
         made = speaker.hello(**params) if method == "hello" else speaker.ask(method, params)
         if keep:
@@ -403,6 +405,9 @@ def _delegate(talk: _Conversation, ana: Speaker, human: Speaker) -> None:
     talk.speak(ana, "owner.show")
     talk.speak(ana, "policy.list")
     talk.speak(ana, "policy.show", id=applied["id"])
+    talk.speak(human, "audit.list", act="policy")
+    checked = talk.speak(human, "audit.verify")
+    talk.speak(human, "audit.verify", cursor=checked["next_cursor"])
 
 
 def _signed(draft: Any, key: SigningKey) -> dict[str, Any]:

@@ -63,6 +63,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "owner apply": ("owner:apply", "Bring a signed record to the daemon."),
     "owner rotate": ("owner:rotate", "Give the owner a new key."),
     "owner clock": ("owner:clock", "Say that the clock is right although it was set back."),
+    "audit": ("audit:audit", "See what was done here, and whether the log of it is whole."),
     "daemon status": ("daemon:status", "Say whether the daemon runs; never starts it."),
     "daemon start": ("daemon:start", "Start the daemon in the background."),
     "daemon stop": ("daemon:stop", "Stop the daemon; nothing accepted is lost."),

@@ -12,8 +12,7 @@ from typing import Any, Final
 from mbx import __version__
 from mbx.core.errors import MbxError
 from mbx.core.limits import STOP_DEADLINE_MS
-from mbx.daemon import booting, floor
-from mbx.daemon.authority import Authority
+from mbx.daemon import booting
 from mbx.daemon.booting import Boot
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.credentials import Credentials
@@ -38,17 +37,17 @@ from mbx.daemon.effects import (
 from mbx.daemon.encounters import Encounters
 from mbx.daemon.faces.door import Door
 from mbx.daemon.faces.local import LocalFace, Office
-from mbx.daemon.floor import Floor
 from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
 from mbx.daemon.journal import Journal, whence
 from mbx.daemon.processes import DeathWatch, boot_id, evidence
+from mbx.daemon.secondplace import SecondPlace
 from mbx.daemon.tickets import Tickets
 from mbx.daemon.watching import Watchers
 from mbx.daemon.workers.committer import Committer
 from mbx.daemon.workers.indexer import Indexer
 from mbx.daemon.workers.timers import Timers
-from mbx.daemon.world import World, moment
+from mbx.daemon.world import World
 from mbx.paths import Paths, make_folder, printable
 from mbx.store.database import Committed, Database, Outcome, StoreFailure
 from mbx.store.migrate import open_store
@@ -92,9 +91,8 @@ class Daemon:
         boot: Boot,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._paths = paths
         self._journal = journal
-        self._world = world
+        self._database = database
         self._stop = asyncio.Event()
         self._committer = Committer(database, self._log_defect)
         self._indexer = Indexer(self._committer)
@@ -110,14 +108,14 @@ class Daemon:
             world.monotonic_ms(),
         )
         self._encounters = Encounters()
-        self._authority = Authority(boot.host.key_id, boot.floor.version)
+        self._second_place = SecondPlace(paths.floor_path(), boot.host, boot.floor, world, journal)
         self._dispatcher = Dispatcher(
             boot.host,
             world,
             facts,
             self._holders.observe,
             self._holders.last_seen_ms,
-            authority=self._authority,
+            authority=self._second_place.authority,
             look=evidence,
             sessions_called=self._encounters.called,
         )
@@ -130,6 +128,7 @@ class Daemon:
             self._watch,
             self._credentials,
             self._do_what_is_left,
+            self._follow_audit,
         )
         self._tickets = Tickets(world)
         self._watchers = Watchers(self._dispatcher.glance, self._submit)
@@ -158,6 +157,7 @@ class Daemon:
 
     async def serve(self, announce: Announce) -> None:
         """Listen, answer, end in order."""
+        self._second_place.follow((await self._database.read([self._second_place.look]))[0])
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._log_exception)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -188,6 +188,8 @@ class Daemon:
         self._door.close()
         try:
             async with asyncio.timeout(_DRAIN_S):
+                await self._committer.drain()
+                self._follow_audit()
                 await self._committer.drain()
         except TimeoutError:
             self._journal.write("stopped with work waiting; its callers were not answered")
@@ -249,7 +251,7 @@ class Daemon:
             case HandOn():
                 self._hand_on(effect.identity_no)
             case Authorised():
-                self._raise_floor(effect)
+                self._second_place.authorised(effect)
             case Waiting():
                 self._holders.waits(effect)
             case Mend():
@@ -259,16 +261,9 @@ class Daemon:
             case Stop():
                 self._stop.set()
 
-    def _raise_floor(self, effect: Authorised) -> None:
-        """The second place knows before the answer leaves; what is refused there is told."""
-        self._authority.floor = effect.version
-        reached = Floor(effect.version, effect.audit_no, effect.audit_hash)
-        try:
-            floor.save(
-                self._paths.floor_path(), self._dispatcher.host, moment(self._world), reached
-            )
-        except (OSError, MbxError) as error:  # the record holds; the next start raises the floor
-            self._journal.write("the floor could not be written", why=error)
+    def _follow_audit(self) -> None:
+        """Have the second place know how far the audit log goes, if it has moved."""
+        self._committer.read(self._second_place.look, self._second_place.follow, brief=True)
 
     def _lease_changed(self, effect: Granted | Ended | Retired) -> None:
         if isinstance(effect, Granted):

@@ -40,14 +40,20 @@ class Written(Protocol):
 
 
 class Authority:
-    """Reads and verifies the chain when it has changed; `floor` is the second place's version."""
+    """Reads and verifies the chain when it has changed.
+
+    `floor` is the second place's version, `audit_reached` its row of the audit log: number, hash.
+    """
 
     _floor = 0
 
-    def __init__(self, own_host: str, floor: int = 0) -> None:
+    def __init__(
+        self, own_host: str, floor: int = 0, audit_reached: tuple[int, bytes] = (0, b"")
+    ) -> None:
         self._own_host = own_host
         self.glimpses = Glimpses()
         self.floor = floor
+        self.audit_reached = audit_reached
         self._known: tuple[tuple[str, str], int, Book] = (_EMPTY, 0, Book(own_host))
 
     def book(self, tx: Tx) -> Book:

@@ -13,7 +13,7 @@ from mbx import __version__
 from mbx.client import PROTOCOL, Clock
 from mbx.core.errors import MbxError
 from mbx.core.limits import LOG_FILES_KEPT
-from mbx.doctor import files, looking, places, serving, wellbeing
+from mbx.doctor import authority, files, looking, places, serving, wellbeing
 from mbx.doctor.verdict import Check
 from mbx.paths import Paths
 
@@ -75,7 +75,10 @@ def examine(visit: Visit) -> tuple[list[Check], Paths | None]:
         return []
 
     found = run_sections({"places": resolve}, PLACES_S, visit.clock)
-    sections: dict[str, Section] = {"path": lambda: _commands(visit)}
+    sections: dict[str, Section] = {
+        "path": lambda: _commands(visit),
+        "program": lambda: _program(visit),
+    }
     if resolved:
         situation = Situation(resolved[0], visit)
         sections["disk"] = lambda: _places(situation)
@@ -110,6 +113,12 @@ def run_sections(sections: Mapping[str, Section], wait_s: float, clock: Clock) -
 def _commands(visit: Visit) -> list[Check]:
     seen = looking.commands_on(visit.environ.get("PATH", os.defpath))
     return places.commands(seen, looking.running_command(visit.argument_zero))
+
+
+def _program(visit: Visit) -> list[Check]:
+    """What nobody but its user can guard: this program, and what others may do to its process."""
+    program = looking.program(looking.running_command(visit.argument_zero))
+    return [places.program(*program), places.terminal(*looking.openness())]
 
 
 def _places(situation: Situation) -> list[Check]:
@@ -158,7 +167,7 @@ def _files(situation: Situation) -> list[Check]:
 
 def _private_paths(paths: Paths) -> Sequence[str]:
     kept = [path for path in looking.names_in(paths.sessions_dir()) if path.endswith(".json")]
-    own = [paths.owner_key_path(), paths.lock_path(), paths.start_lock_path()]
+    own = [paths.owner_key_path(), paths.floor_path(), paths.lock_path(), paths.start_lock_path()]
     return own + kept[:_CREDENTIALS_MAX]
 
 
@@ -178,12 +187,14 @@ def _daemon(situation: Situation) -> list[Check]:
     has_store = looking.look(paths.store_path()).kind != "missing"
     versions = serving.versions(probe, __version__, PROTOCOL)
     verdict = serving.daemon(probe, locks, home=paths.home(), has_store=has_store, user_id=user_id)
+    owners_files = _owners_files(situation, probe.health)
     found = [
         serving.socket(looking.look(paths.socket_path()), probe, locks),
         serving.store_lock(locks),
         verdict,
         *([versions] if versions else []),
         _clock(situation, probe.health),
+        *owners_files,
     ]
     if verdict.level == "fail":
         return found  # what a daemon of another home says of itself is no business of this one
@@ -191,6 +202,21 @@ def _daemon(situation: Situation) -> list[Check]:
         found += wellbeing.everything(probe.health, lambda *session: _missing(paths, *session))
     elif probe.outcome == "answered" and probe.hello is not None:
         found.append(wellbeing.refused(probe.health_refusal))
+    return found
+
+
+def _owners_files(situation: Situation, health: Mapping[str, Any] | None) -> list[Check]:
+    """The owner's key; the floor, where no daemon says how that is."""
+    paths, user_id = situation.paths, situation.user_id
+    known = (health or {}).get("owner") or {}
+    key = looking.look(paths.owner_key_path())
+    content = looking.first_bytes(key.path, authority.FILE_MAX_BYTES + 1)
+    found = [authority.key(key, content, user_id, known.get("key_id"))]
+    if health is None:
+        seen = looking.look(paths.floor_path())
+        text = looking.first_bytes(seen.path, authority.FILE_MAX_BYTES + 1)
+        floor = authority.floor_file(seen, text)
+        found += [floor] if floor else []
     return found
 
 

@@ -1,6 +1,7 @@
 """The part that looks: `lstat`, a few bytes, `/proc`, and one connection. It changes nothing."""
 
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ START_S: Final = 1.5
 
 _AGAIN_S: Final = 0.1
 _PROC_MAX_BYTES: Final = 1 << 20
+_PROGRAM_MAX_BYTES: Final = 1 << 20
 _FORBIDDEN: Final = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR, errno.ENOTSOCK})
 _KINDS: Final[tuple[tuple[int, Kind], ...]] = (
@@ -134,6 +136,40 @@ def running_command(argument: str) -> str | None:
     """This command with links resolved, from its argument zero; None when it is no such file."""
     is_command = os.path.basename(argument) == "mbx" and os.path.isfile(argument)
     return os.path.realpath(argument) if is_command else None
+
+
+def program(command: str | None) -> tuple[str | None, str | None, str | None]:
+    """(the command's path, its SHA-256, the SHA-256 of the package with its names), in hex."""
+    content = None if command is None else first_bytes(command, _PROGRAM_MAX_BYTES)
+    digest = None if content is None else hashlib.sha256(content).hexdigest()
+    return command, digest, _package_digest(os.path.dirname(os.path.dirname(__file__)))
+
+
+def _package_digest(folder: str) -> str | None:
+    digest = hashlib.sha256()
+    try:
+        for place, folders, names in os.walk(folder):
+            folders.sort()
+            for name in sorted(names):
+                if not name.endswith((".py", ".sql")):
+                    continue
+                path = os.path.join(place, name)
+                content = first_bytes(path, _PROGRAM_MAX_BYTES) or b""
+                digest.update(f"{os.path.relpath(path, folder)} {len(content)}\n".encode())
+                digest.update(content)
+    except (OSError, UnicodeEncodeError):
+        return None
+    return digest.hexdigest()
+
+
+def openness() -> tuple[str | None, str | None]:
+    """(`dev.tty.legacy_tiocsti`, `kernel.yama.ptrace_scope`) of the kernel; None where it has none.
+
+    Without the first a process may type into its own terminal; without the second, trace others.
+    """
+    found = (_proc("sys/dev/tty/legacy_tiocsti"), _proc("sys/kernel/yama/ptrace_scope"))
+    typing, tracing = (None if text is None else text.strip()[:4] for text in found)
+    return typing, tracing
 
 
 # -- who holds what -------------------------------------------------------------------------------

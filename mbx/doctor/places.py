@@ -59,6 +59,27 @@ def border() -> Check:
     return Check("border", "info", BORDER)
 
 
+def program(path: str | None, digest: str | None, package: str | None) -> Check:
+    """Where this program is, and the SHA-256 of it: a replaced one can be told, if one looks."""
+    command = f"{path} {digest}" if path and digest else "started otherwise than as mbx"
+    return Check("program", "info", f"{command}; its package {package or 'cannot be read'}")
+
+
+def terminal(legacy_tiocsti: str | None, ptrace_scope: str | None) -> Check:
+    """What the kernel lets a process of the same user do to others and to their terminals."""
+    # A kernel without these settings forbids nothing.
+    typing = "root alone" if legacy_tiocsti == "0" else "any process of yours"
+    tracing = {"1": "its ancestors", "2": "root alone", "3": "nobody"}
+    return Check(
+        "terminal",
+        "info",
+        f"who may type into its own terminal in your place: {typing} (legacy_tiocsti"
+        f" {legacy_tiocsti or 'unset'}); who may look into a process of yours:"
+        f" {tracing.get(ptrace_scope or '', 'any process of yours')}"
+        f" (ptrace_scope {ptrace_scope or 'unset'})",
+    )
+
+
 def space(seen: Space, path: str) -> Check:
     """Whether there is room to write."""
     if seen.free_bytes < SPACE_FULL_BYTES:

@@ -14,6 +14,10 @@ LEVELS: Final[tuple[Level, ...]] = ("ok", "info", "warn", "fail")
 """From nothing to do to broken. Only `fail` makes the exit status 1."""
 
 
+SHOWN_MAX: Final = 10
+"""Faults of one kind that are told one by one; the rest is a count."""
+
+
 class Remedy(NamedTuple):
     """Something that `--fix` may do because it is safe whenever it is needed."""
 
@@ -38,6 +42,15 @@ class Check(NamedTuple):
             "detail": printable(self.detail),
             "fix": None if self.fix is None else printable(self.fix),
         }
+
+
+def few(found: list[Check]) -> list[Check]:
+    """Checks of one kind; of too many the first ones, and how many more there are."""
+    if len(found) <= SHOWN_MAX:
+        return found
+    last = found[SHOWN_MAX]
+    more = f"and {len(found) - SHOWN_MAX} more of this kind"
+    return [*found[:SHOWN_MAX], Check(last.name, last.level, more, "mbx doctor --json")]
 
 
 def span(seconds: int) -> str:

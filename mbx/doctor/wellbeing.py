@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mbx.doctor.verdict import Check, Remedy, size, span
+from mbx.doctor import authority
+from mbx.doctor.verdict import Check, Remedy, few, size, span
 
 Told = Mapping[str, Any]
 """The result of `daemon.health`."""
@@ -20,9 +21,6 @@ STRANDED_S: Final = 3_600
 PENDING_S: Final = 600
 """A session that waits longer for its identity waits for a holder that does not end."""
 
-SHOWN_MAX: Final = 10
-"""Faults of one kind that are told one by one; the rest is a count."""
-
 FREE_LARGE_BYTES: Final = 256 * 1024 * 1024
 """Free pages are used again; only very many are worth a word."""
 
@@ -37,7 +35,8 @@ def everything(told: Told, missing: Missing) -> list[Check]:
     """All checks of one answer."""
     return [
         *integrity(told),
-        audit(told),
+        *audit(told),
+        *authority.everything(told),
         index(told),
         sqlite(told),
         pages(told),
@@ -82,13 +81,21 @@ def integrity(told: Told) -> list[Check]:
     return [Check("store pages", "ok", "checked by SQLite")]
 
 
-def audit(told: Told) -> Check:
-    """The chain of the audit log."""
-    checked, broken = told["audit"]["checked"], told["audit"]["first_break"]
-    if broken is not None:
-        detail = f"the audit log was changed: row {broken} does not follow from the one before"
-        return Check("audit", "fail", detail, "keep the home folder aside, then restore a backup")
-    return Check("audit", "ok", f"the newest {checked} rows follow from each other")
+def audit(told: Told) -> list[Check]:
+    """The chain of the audit log, and what the host signed of it."""
+    found = told["audit"]
+    checked, broken = found["checked"], found["first_break"]
+    rows = found.get("rows", checked)
+    faults = found.get("faults")
+    if faults is None and broken is not None:  # a daemon that names no more
+        faults = [f"row {broken} does not follow from the one before"]
+    if faults:
+        fix = "keep the home folder aside; mbx audit --verify tells all; then restore a backup"
+        return few([Check("audit", "fail", f"the audit log: {one}", fix) for one in faults])
+    if checked < rows:
+        detail = f"the newest {checked} of {rows} rows hold; mbx audit --verify checks all"
+        return [Check("audit", "ok", detail)]
+    return [Check("audit", "ok", f"all {checked} rows follow from each other")]
 
 
 def index(told: Told) -> Check:
@@ -147,7 +154,7 @@ def leases(told: Told) -> list[Check]:
         )
         for one in unseen
     ]
-    return _few(found) or [Check("leases", "ok", f"{told['leases_total']} held, none stale")]
+    return few(found) or [Check("leases", "ok", f"{told['leases_total']} held, none stale")]
 
 
 def credentials(told: Told, missing: Missing) -> list[Check]:
@@ -164,7 +171,7 @@ def credentials(told: Told, missing: Missing) -> list[Check]:
         for one in held
         if (path := missing(one["cli"], one["session"])) is not None
     ]
-    return _few(found) or [Check("credentials", "ok", f"{len(held)} in place")]
+    return few(found) or [Check("credentials", "ok", f"{len(held)} in place")]
 
 
 def pending(told: Told) -> list[Check]:
@@ -178,7 +185,7 @@ def pending(told: Told) -> list[Check]:
         )
         for one in told["pending"]
     ]
-    return _few(found) or [Check("pending", "ok", "no session waits for an identity")]
+    return few(found) or [Check("pending", "ok", "no session waits for an identity")]
 
 
 def stranded(told: Told) -> list[Check]:
@@ -196,7 +203,7 @@ def stranded(told: Told) -> list[Check]:
         )
         for one in oldest_first
     ]
-    return _few(found) or [Check("stranded mail", "ok", "no mail waits for nobody")]
+    return few(found) or [Check("stranded mail", "ok", "no mail waits for nobody")]
 
 
 def _why_unread(one: Told) -> str:
@@ -218,11 +225,3 @@ def _last(one: Told) -> str:
 
 def _who(one: Told) -> str:
     return f"{one['cli']} {one['session']}"
-
-
-def _few(found: list[Check]) -> list[Check]:
-    if len(found) <= SHOWN_MAX:
-        return found
-    last = found[SHOWN_MAX]
-    more = f"and {len(found) - SHOWN_MAX} more of this kind"
-    return [*found[:SHOWN_MAX], Check(last.name, last.level, more, "mbx doctor --json")]

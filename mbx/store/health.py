@@ -6,7 +6,6 @@ Everything here is bounded in rows, because everybody waits for it. No subject a
 from typing import Final, NamedTuple
 
 from mbx.core.errors import MbxError
-from mbx.store.audit import GENESIS, AuditRow, row_hash
 from mbx.store.database import Tx, refusal_of
 
 COUNTED_MAX: Final = 1_000
@@ -29,7 +28,6 @@ _NEWEST: Final = (
     " (SELECT at_ms FROM audit ORDER BY no DESC LIMIT ?1) UNION ALL SELECT max(accepted_ms) FROM"
     " (SELECT accepted_ms FROM messages ORDER BY no DESC LIMIT ?1))"
 )
-_AUDIT: Final = "SELECT no, at_ms, act, identity, detail, hash FROM audit ORDER BY no DESC LIMIT ?"
 _STRANDED: Final = (
     "SELECT i.no, i.name, l.state, l.since_ms, s.cli, s.session_id, i.last_seen_ms, i.retired_ms"
     " FROM identities AS i JOIN leases AS l ON l.identity_no = i.no"
@@ -154,24 +152,6 @@ def newest_ms(tx: Tx) -> int | None:
     """The latest time (ms UTC) that one of the newest rows of mail and audit log bears."""
     row = tx.one(_NEWEST, (_NEWEST_LOOKED_AT,))
     return None if row is None or row[0] is None else int(row[0])
-
-
-def audit_break(tx: Tx, newest: int) -> tuple[int, int | None]:
-    """(rows checked, number of the first of the `newest` rows that does not follow or None)."""
-    found = [AuditRow(*row) for row in tx.all(_AUDIT, (newest + 1,))][::-1]
-    if not found:
-        return 0, None
-    if len(found) > newest:
-        before, found = found[0], found[1:]
-        previous, expected = before.hash, before.no + 1
-    else:
-        previous, expected = GENESIS, 1
-    for row in found:
-        digest = row_hash(previous, row.no, row.at_ms, row.act, row.identity, row.detail)
-        if row.no != expected or digest != row.hash:
-            return len(found), expected
-        previous, expected = row.hash, expected + 1
-    return len(found), None
 
 
 def quick_check(tx: Tx, store_bytes: int) -> list[str] | None:

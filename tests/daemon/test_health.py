@@ -2,16 +2,23 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mbx.core.authority import Book
 from mbx.core.limits import LEASE_TIMEOUT_MS
+from mbx.daemon import floor
 from mbx.daemon.effects import Mend
+from mbx.daemon.floor import Floor
 from mbx.daemon.methods import health as method
+from mbx.daemon.world import moment
 from mbx.store import health
 from mbx.store.database import Tx
 from tests.support.office import OfficeDesk, nobody, shell
+from tests.support.owner import an_owner
 
 ANA, BEN, CAI = shell(100), shell(200), shell(300)
 CANARY = "canary-7f3a"
@@ -35,7 +42,9 @@ def told(desk: OfficeDesk, **params: object) -> dict[str, Any]:
 def test_a_healthy_store_says_so_to_anybody(desk: OfficeDesk) -> None:
     said = told(desk, thorough=True)
     assert said["quick_check"] == {"verdict": "ok", "faults": []}
-    assert said["audit"] == {"checked": 4, "first_break": None}
+    assert said["audit"] == {"rows": 4, "checked": 4, "first_break": None, "faults": []}
+    assert (said["owner"], said["policies"], said["chain_damage"]) == (None, [], [])
+    assert (said["clock_behind_s"], said["floor"]) == (0, "missing")
     assert said["pending"] == said["stranded"] == []
     assert (said["index_pending"], said["leases_total"]) == (0, 2)
     assert said["wal_bytes"] is None
@@ -93,26 +102,62 @@ def test_a_session_that_waits_is_told_with_what_it_waits_for(desk: OfficeDesk) -
 
 def test_a_changed_row_of_the_audit_log_is_found_and_named(desk: OfficeDesk) -> None:
     desk.connection.execute("UPDATE audit SET act = 'other' WHERE no = 3")
-    assert told(desk)["audit"] == {"checked": 4, "first_break": 3}
+    said = told(desk)["audit"]
+    assert (said["rows"], said["checked"], said["first_break"]) == (4, 4, 3)
+    assert said["faults"] == ["row 3 was changed (or row 2 was, and its hash made anew)"]
 
 
 def test_a_removed_row_of_the_audit_log_is_found_and_named(desk: OfficeDesk) -> None:
     desk.connection.execute("DELETE FROM audit WHERE no = 2")
-    assert told(desk)["audit"] == {"checked": 3, "first_break": 2}
-
-
-def test_only_the_newest_rows_are_checked_against_the_row_before_them(desk: OfficeDesk) -> None:
-    tx = Tx(desk.connection, 0)
-    assert health.audit_break(tx, 2) == (2, None)
-    desk.connection.execute("UPDATE audit SET hash = zeroblob(32) WHERE no = 2")
-    assert health.audit_break(tx, 2) == (2, 3)
-    assert health.audit_break(tx, 1) == (1, None)
+    said = told(desk)["audit"]
+    assert (said["checked"], said["first_break"], said["faults"]) == (3, 2, ["row 2 is missing"])
 
 
 def test_an_empty_audit_log_has_no_break(desk: OfficeDesk) -> None:
     desk.connection.execute("DELETE FROM audit")
-    assert health.audit_break(Tx(desk.connection, 0), 5) == (0, None)
+    assert told(desk)["audit"]["checked"] == 0
     assert told(desk)["newest_at"] is None
+
+
+def test_only_the_newest_rows_are_looked_at_unless_it_is_asked_to_be_thorough(
+    desk: OfficeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(method, "AUDIT_ROWS", 2)
+    desk.connection.execute("UPDATE audit SET act = 'other' WHERE no = 1")
+    assert told(desk)["audit"] == {"rows": 4, "checked": 2, "first_break": None, "faults": []}
+    assert told(desk, thorough=True)["audit"]["first_break"] == 1
+
+
+def test_what_the_owner_delegates_is_told_with_its_end(desk: OfficeDesk) -> None:
+    owner = an_owner(desk)
+    owner.do("policy", to=["ana"], level="yolo", **{"from": ["ben"]})
+    owner.do("policy", to=["ben"], level="collaborate", **{"from": ["ana"]})
+    said = told(desk)
+    assert said["owner"]["key_id"] == owner.id
+    newest, oldest = said["policies"]
+    assert (newest["to"], newest["level"], newest["left_s"]) == (["ben"], "collaborate", 604_800)
+    assert (oldest["to"], oldest["from"], oldest["level"]) == (["ana"], ["ben@desk"], "yolo")
+    desk.connection.execute("UPDATE owner_records SET payload = '{}' WHERE version = 1")
+    desk.dispatcher._authority._known = (("", ""), 0, Book(desk.host.key_id))
+    (damage,) = told(desk)["chain_damage"]
+    assert damage["version"] == 1
+    assert damage["reason"] == "is not the one that its successor names"
+    desk.world.wall_ms -= HOUR_MS
+    said = told(desk)
+    assert (said["clock_behind_s"], said["policies"]) == (3_600, [])
+
+
+@pytest.mark.parametrize("state", ["ok", "missing", "damaged", "another"])
+def test_the_second_place_is_told_by_its_file(desk: OfficeDesk, tmp_path: Path, state: str) -> None:
+    desk.dispatcher.facts = replace(desk.dispatcher.facts, home=str(tmp_path))
+    path = tmp_path / "floor" / "floor.json"
+    if state != "missing":
+        known = Floor(1 if state == "another" else 0, 0, "")._replace(audit_hash="")
+        floor.save(str(path), desk.host, moment(desk.world), known._replace(audit_no=2))
+    desk.dispatcher._authority.audit_reached = (2, b"")
+    if state == "damaged":
+        path.write_bytes(path.read_bytes()[:-9])
+    assert told(desk)["floor"] == state
 
 
 def test_mail_that_the_index_does_not_have_yet_is_counted(desk: OfficeDesk) -> None:

@@ -62,6 +62,8 @@ def test_without_places_the_reason_is_told_with_what_can_be_seen() -> None:
     assert [(check.name, check.level) for check in checks] == [
         ("places", "fail"),
         ("path", "warn"),
+        ("program", "info"),
+        ("terminal", "info"),
         ("border", "info"),
     ]
     assert checks[0].fix == "set MBX_HOME"

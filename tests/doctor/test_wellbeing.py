@@ -59,6 +59,12 @@ def test_a_healthy_answer_has_no_fault() -> None:
         ({"quick_check": {"verdict": "damaged", "faults": ["x"]}}, "store pages", "fail", "x"),
         ({"quick_check": {"verdict": "skipped", "faults": []}}, "store pages", "info", "not"),
         ({"audit": {"checked": 9, "first_break": 4}}, "audit", "fail", "row 4"),
+        (
+            {"audit": {"checked": 9, "first_break": 4, "rows": 9, "faults": ["row 4 is missing"]}},
+            "audit",
+            "fail",
+            "the audit log: row 4 is missing",
+        ),
         ({"index_pending": wellbeing.INDEX_BEHIND + 1}, "index", "warn", "4097"),
         ({"sqlite_version": "3.45.1"}, "sqlite", "info", "one connection only, so harmless"),
         ({"free_bytes": wellbeing.FREE_LARGE_BYTES + 1}, "size", "info", "free"),

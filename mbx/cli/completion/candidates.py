@@ -156,6 +156,13 @@ def kinds(_: click.Context, incomplete: str) -> Items:
     return _fitting(incomplete, [(kind, "") for kind in KINDS])
 
 
+def acts(_: click.Context, incomplete: str) -> Items:
+    """Acts of the audit log."""
+    from mbx.core.acts import ACTS
+
+    return _fitting(incomplete, [(act, "") for act in sorted(ACTS)])
+
+
 def outcomes(_: click.Context, incomplete: str) -> Items:
     """Outcomes of an ack."""
     from mbx.core.delivery import OUTCOMES
@@ -195,6 +202,7 @@ def _places(kind: str) -> Callable[[click.Context, str], Items]:
 
 
 SOURCES: Final[Mapping[str, Callable[[click.Context, str], Any]]] = {
+    "acts": acts,
     "addresses": addresses,
     "claimable_names": claimable_names,
     "classes": classes,

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from mbx.daemon.methods import (
     agents,
+    audit,
     daemon,
     diagnosis,
     health,
@@ -31,6 +32,7 @@ METHODS: Final[MappingProxyType[str, Method[Any, Any]]] = MappingProxyType(
             *owner.METHODS,
             *policy.METHODS,
             *history.METHODS,
+            *audit.METHODS,
             *agents.METHODS,
             *daemon.METHODS,
             *health.METHODS,

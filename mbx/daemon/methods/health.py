@@ -7,24 +7,30 @@ import os
 import platform
 from typing import Final
 
+from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState, claimable
 from mbx.core.limits import LIST_MAX_ROWS
-from mbx.daemon import listing
+from mbx.core.policy import Policy
+from mbx.daemon import auditing, floor, listing
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.effects import Mend
 from mbx.daemon.gate import Open
 from mbx.daemon.methods.table import open_method
 from mbx.daemon.params import Params
 from mbx.daemon.times import optional_rfc3339, rfc3339
-from mbx.store import health, identities, leases, search, sessions
+from mbx.paths import Paths
+from mbx.store import audit, health, identities, leases, owners, search, sessions
 from mbx.store.database import Tx
 from mbx.store.health import Stranded
 from mbx.store.leases import LeaseRow
 
 AUDIT_ROWS: Final = 256
-"""So many of the newest rows of the audit log are checked; 256 take 5 ms."""
+"""So many of the newest rows of the audit log are checked; 256 take 2 ms."""
 
-AUDIT_ROWS_THOROUGH: Final = 10_000
+AUDIT_FAULTS_MAX: Final = 10
+"""Faults of the audit log that are told; `audit.verify` tells all."""
+
+AUDIT_ROWS_THOROUGH: Final = 20_000
 """And so many when asked to be thorough: everybody waits for it (0.2 s)."""
 
 
@@ -34,7 +40,6 @@ def _read_health(params: Params) -> bool:
 
 def _health(context: Context, tx: Tx, caller: Open, thorough: bool) -> Answer:
     sizes = health.sizes(tx)
-    checked, broken = health.audit_break(tx, AUDIT_ROWS_THOROUGH if thorough else AUDIT_ROWS)
     held = leases.held(tx)
     return Answer(
         {
@@ -49,7 +54,8 @@ def _health(context: Context, tx: Tx, caller: Open, thorough: bool) -> Answer:
             "wal_bytes": _wal_bytes(context),
             "index_pending": search.pending(tx),
             "quick_check": _quick_check(tx, sizes.store_bytes) if thorough else None,
-            "audit": {"checked": checked, "first_break": broken},
+            "audit": _audit(context, tx, AUDIT_ROWS_THOROUGH if thorough else AUDIT_ROWS),
+            **authority(context, tx),
             "leases": [_lease(context, tx, row) for row in held[:LIST_MAX_ROWS]],
             "leases_total": len(held),
             "pending": [
@@ -65,6 +71,67 @@ def _health(context: Context, tx: Tx, caller: Open, thorough: bool) -> Answer:
             "stranded": [_stranded(context, one) for one in health.stranded(tx, LIST_MAX_ROWS)],
         }
     )
+
+
+def _audit(context: Context, tx: Tx, newest: int) -> Result:
+    """The chain of the newest rows, and what the host signed of them last."""
+    reached = context.authority.audit_reached
+    checked, faults = auditing.newest(context.host, tx, newest, reached)
+    return {
+        "rows": audit.head(tx)[0],
+        "checked": checked,
+        "first_break": faults[0].row if faults else None,
+        "faults": [fault.words for fault in faults[:AUDIT_FAULTS_MAX]],
+    }
+
+
+def authority(context: Context, tx: Tx) -> Result:
+    """What the owner signed: the key, what it delegates now, and whether all of it is to be had."""
+    keys, book = owners.keys(tx), context.authority.book(tx)
+    clock = context.authority.clock(tx, context.moment.now_ms)
+    standing = [one for one in book.policies() if not book.standing(one, clock)]
+    behind_ms = clock.high_ms - clock.now_ms if clock.is_behind else 0
+    return {
+        "owner": {"key_id": keys[0].key_id, "since": optional_rfc3339(owners.since_ms(tx))}
+        if keys
+        else None,
+        "policies": [_policy(context, tx, one) for one in standing[:LIST_MAX_ROWS]],
+        "chain_damage": [
+            {"version": one.version, "reason": one.reason} for one in book.damaged[:LIST_MAX_ROWS]
+        ],
+        "clock_behind_s": behind_ms // 1000,
+        "floor": _floor(context),
+    }
+
+
+def _policy(context: Context, tx: Tx, policy: Policy) -> Result:
+    """A policy that holds now."""
+    return {
+        "id": policy.id,
+        "level": policy.level,
+        "to": [_name_now(tx, one.identity, one.name) for one in policy.to],
+        "from": [source.words for source in policy.sources],
+        "until": rfc3339(policy.exp_ms),
+        "left_s": (policy.exp_ms - context.moment.now_ms) // 1000,
+    }
+
+
+def _name_now(tx: Tx, identity: str, name_then: str) -> str:
+    row = identities.by_identity(tx, identity)
+    return row.name if row else name_then
+
+
+def _floor(context: Context) -> str:
+    """`ok`, `missing`, `damaged`, or `another`: signed by this host, and not what it wrote last."""
+    try:
+        found = floor.load(Paths(context.facts.home, "").floor_path(), context.host)
+    except (MbxError, OSError):
+        return "damaged"
+    if found is None or found == floor.Floor():
+        return "missing"
+    no, digest = context.authority.audit_reached
+    known = (context.authority.floor, no, digest.hex())
+    return "ok" if tuple(found) == known else "another"
 
 
 def _quick_check(tx: Tx, store_bytes: int) -> Result:

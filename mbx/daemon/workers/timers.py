@@ -44,6 +44,7 @@ class Timers:
         watch: DeathWatch,
         credentials: Credentials,
         each_poll: Callable[[], None] = lambda: None,
+        each_round: Callable[[], None] = lambda: None,
     ) -> None:
         self._dispatcher = dispatcher
         self._committer = committer
@@ -51,6 +52,7 @@ class Timers:
         self._watch = watch
         self._credentials = credentials
         self._each_poll = each_poll
+        self._each_round = each_round
         self._is_hurried = False
         self._ahead_ms = dispatcher.world.now_ms() - dispatcher.world.monotonic_ms()
 
@@ -89,6 +91,7 @@ class Timers:
         now = moment(self._dispatcher.world)
         seen = self._holders.take_last_seen()
         outcome = await self._committer.written(lambda tx: self._round(tx, now, seen))
+        self._each_round()
         if isinstance(outcome, Committed):
             for cli, session_id, identity, epoch, token in outcome.value:
                 with suppress(OSError):  # the lease stands without it; the next round tries again
