@@ -296,19 +296,20 @@ class Machine(Errands, RuleBasedStateMachine):
             if not seen:
                 self._reopen("while idle")
 
-    @rule(who=small, dead=st.booleans())
-    def covet(self, who: int, dead: bool) -> None:
-        """A holder is gone unnoticed, or unseen and silent for long; another claims its name."""
+    @rule(who=small, how=st.sampled_from(("dead", "silent for long", "silent for a moment")))
+    def covet(self, who: int, how: str) -> None:
+        """A holder is gone unnoticed, or unseen and silent; another claims its name."""
         seat = self._seat(who)
         held = self.model._held(seat)
         idle = [one for one in self.seats if one.bound is None and one.pid != seat.pid]
         if held is not None and idle:
             self._count("covet")
-            if dead:
+            if how == "dead":
                 self._die(seat, False)
             elif seat.evidence == "live":
                 self._hide(seat)
-            self.time_passes(LEASE_TIMEOUT_MS)
+            if how == "silent for long":
+                self.time_passes(LEASE_TIMEOUT_MS)
             self._do(idle[0], "identity.claim", {"name": held.name})
 
     @rule(ms=st.sampled_from((1, 60_000, SHARED_TIMEOUT_MS, LEASE_TIMEOUT_MS, LEASE_TIMEOUT_MS)))

@@ -46,21 +46,21 @@ MINIMUM: Final = {
     "rule stale request": 80,
     "rule by token": 60,
     "rule with a token of another": 60,
-    "rule foreign cursor": 20,
+    "rule foreign cursor": 8,
     "rule die": 80,
     "passes that met every message": 10,
-    "came back to its own": 5,
-    "followed a dead one": 10,
+    "came back to its own": 2,
+    "followed a dead one": 2,
     "taken from one that is dead": 5,
-    "taken after silence": 3,
+    "taken after silence": 10,
     "waits": 20,
     "repeats": 60,
     "crashes": 80,
     "crash after COMMIT": 10,
     "crash before COMMIT": 10,
     **{f"ok {method}": 20 for method in ("mail.send", "mail.reply", "mail.read", "mail.ack")},
-    **{f"ok {method}": 20 for method in ("mail.inbox", "mail.sent", "mail.search", "mail.thread")},
-    **{f"ok identity.{what}": 20 for what in ("register", "claim", "release", "rename", "set")},
+    **{f"ok {method}": 8 for method in ("mail.inbox", "mail.sent", "mail.search", "mail.thread")},
+    **{f"ok identity.{what}": 10 for what in ("register", "claim", "release", "rename", "set")},
     "refused lease-lost": 50,
     "refused lease-foreign": 50,
     "refused no-lease": 100,
@@ -69,10 +69,10 @@ MINIMUM: Final = {
     "refused name-taken": 40,
     "refused not-found": 30,
     "refused idempotency-conflict": 8,
-    "refused unknown-recipient": 15,
+    "refused unknown-recipient": 8,
     "refused unknown-identity": 10,
 }
-"""How often each must come up at least in the runs of CI."""
+"""How often each must come up at least in the runs of CI: a quarter, or less, of what is usual."""
 
 
 @pytest.mark.long
