@@ -46,7 +46,6 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.displacing": "daemon/test_applying.py",
     "mbx.daemon.drafting": "daemon/test_applying.py",
     "mbx.daemon.faces.local": "daemon/test_local_face.py",
-    "mbx.daemon.floor": "daemon/test_applying.py",
     "mbx.daemon.granting": "daemon/test_identity_methods.py",
     "mbx.daemon.host": "daemon/test_start_stop.py",
     "mbx.daemon.listing": "daemon/test_history.py",
@@ -64,7 +63,6 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.resuming": "daemon/test_resuming.py",
     "mbx.daemon.watching": "e2e/test_watch.py",
     "mbx.seclusion": "owner/test_seclusion.py",
-    "mbx.store.owners": "daemon/test_applying.py",
     "mbx.store.waiting": "daemon/test_resuming.py",
 }
 
