@@ -78,6 +78,7 @@ def _tell(story: Story, kills: int) -> None:
         story.bare_shell_is_refused()
         story.killed_in_the_middle(kills)
         story.everything_is_there()
+        story.the_owner_decides()
     story.shells_have_ended()
     story.store_from_outside()
 

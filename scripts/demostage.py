@@ -104,6 +104,7 @@ class Transcript:
     refusals: list[dict[str, Any]] = field(default_factory=list)
     refusal_hashes: dict[str, str] = field(default_factory=dict)
     kills: list[dict[str, Any]] = field(default_factory=list)
+    owner: dict[str, Any] = field(default_factory=dict)
     closed: dict[str, Any] = field(default_factory=dict)
     commands: list[dict[str, Any]] = field(default_factory=list)
     claims: list[dict[str, Any]] = field(default_factory=list)
@@ -135,6 +136,7 @@ class Transcript:
             "messages": self.messages,
             "refusal": {"attempts": self.refusals, **self.refusal_hashes},
             "kills": self.kills,
+            "owner": self.owner,
             "closed": self.closed,
             "commands": self.commands,
             "claims": self.claims,

@@ -27,6 +27,10 @@ _SHORT: Final = 8
 _PAGE: Final = 200
 _BODY: Final = "Which port does the API use?"
 _DID: Final = "answered: 8081"
+_PASSPHRASE: Final = "seven quiet otters"
+"""Of a key that is made for the demo and thrown away with it."""
+_TERM: Final = "8h"
+_AGREE: Final = re.compile(r"Type (\S+) to agree$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +189,54 @@ class Story:
         self._claim(f"all {unknown} of unknown outcome are there once", once, found)
         self._claim("nothing else is there", not found.invented, found.invented)
 
+    def the_owner_decides(self) -> None:
+        """A key, a policy that the agent sees, and a takeover of a holder that hangs."""
+        self._stage.chapter(6, "The human: a policy, and a takeover, signed on a terminal")
+        self._sign("mbx owner init", ("New passphrase", "The same again:"), ())
+        self._sign(f"mbx policy set ben --level collaborate --from ana --ttl {_TERM}")
+        sent = self._done("ana", 'mbx send --to ben --subject Tests -m "Please run the tests."')
+        shown = self._done("ben", f"mbx read {_only_id(sent)[:_SHORT]}")
+        line = "policy: collaborate (read, edit; check in at milestones; record "
+        self._claim("ben sees what ana's mail may make it do", line in shown.text, shown.text)
+        who = self._fetched("cai", "mbx whoami")["session"]
+        os.kill(self._shells["ben"].pid, signal.SIGSTOP)
+        self._stage.line(f"   !!  ben's shell {self._shells['ben'].pid} is stopped: it hangs")
+        asked = f"mbx identity takeover ben --force --cli {who['cli']} --session {who['id']}"
+        self._sign(f"{asked} --reason hangs")
+        held = self._fetched("cai", "mbx whoami")
+        self._claim("cai's shell holds ben now", held["agent"] == "ben", held)
+        os.kill(self._shells["ben"].pid, signal.SIGCONT)
+        lost = self._type("ben", "mbx inbox")
+        fenced = lost.status == 5 and "was taken from this session" in lost.text
+        self._claim("ben's shell goes on, and is refused", fenced, lost.text)
+        ben = self._told.identities[1]
+        ben |= {"epoch": held["lease"]["epoch"], "session": who, "pid": self._shells["cai"].pid}
+        self._told.owner = {"message": _only_id(sent), "taken_over": "ben", "epoch": ben["epoch"]}
+
+    def _sign(
+        self, command: str, first: tuple[str, ...] = (), last: tuple[str, ...] = ("Passphrase:",)
+    ) -> None:
+        """A command of the owner's at cai's terminal: read, agree, and give the passphrase."""
+        shell = self._shells["cai"]
+        self._stage.command("cai", command)
+        shell.start(command)
+        for question in first:
+            shell.wait_for(question)
+            shell.start(_PASSPHRASE)
+        found = _AGREE.search(shell.wait_for(" to agree"))
+        if found is None:
+            raise ClaimError("the owner is not asked to agree")
+        shell.start(found[1])
+        for question in last:
+            shell.wait_for(question)
+            shell.start(_PASSPHRASE)
+        done = shell.finish()
+        self._note_command("cai", command, done)
+        self._claim("signed with the owner's key, and applied", done.status == 0, done.text)
+
     def shells_have_ended(self) -> None:
         """The identities of ended shells are free for others, at once."""
-        self._stage.chapter(6, "The shells end; the store is looked at from outside")
+        self._stage.chapter(7, "The shells end; the store is looked at from outside")
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             listed = self._open("identity", "list")["identities"]
@@ -207,7 +256,7 @@ class Story:
             f"{len(found.messages)} messages, {found.receipts} receipts, {found.leases} leases, "
             f"{found.audit_rows} audit rows"
         )
-        told = {message["id"] for message in self._told.messages}
+        told = {message["id"] for message in self._told.messages} | {self._told.owner["message"]}
         for kill in self._told.kills:
             told |= {*kill["accepted"].values(), *kill["repeated"].values()}
         self._claim("every record verifies with the host key", not found.faults, found.faults)

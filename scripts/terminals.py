@@ -114,6 +114,13 @@ class Terminal:
         """Type a command; `finish` gives its outcome. One at a time."""
         os.write(self._screen, command.encode() + b"\n")
 
+    def wait_for(self, text: str) -> str:
+        """Wait until a command shows `text`; what it showed up to there. Raises TerminalError."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while text not in self._buffer:
+            self._buffer += self._read(deadline)
+        return self._take(self._buffer.index(text) + len(text))
+
     def finish(self) -> Finished:
         """Wait for the end of the command typed last. Raises TerminalError."""
         return self._await_mark(time.monotonic() + TIMEOUT_S)

@@ -14,7 +14,7 @@ _STATE: Final = (
     "SELECT 'mailbox', identity_no, unread FROM mailboxes ORDER BY identity_no",
     (
         "SELECT 'session', no, cli, conversation, pid, start_ticks, boot_id, identity_no, epoch"
-        " FROM sessions ORDER BY no"
+        " FROM sessions WHERE identity_no IS NOT NULL ORDER BY no"
     ),
     (
         "SELECT 'lease', identity_no, epoch, state, session_no, since_ms FROM leases"
@@ -40,7 +40,7 @@ _STATE: Final = (
 )
 """Everything a refused call must leave alone.
 
-Not tokens, last-seen, counters, renewals, the index.
+Not tokens, last-seen, counters, renewals, the index, sessions that hold nothing.
 """
 
 
