@@ -30,7 +30,7 @@ AUDIT_ROWS: Final = 256
 AUDIT_FAULTS_MAX: Final = 10
 """Faults of the audit log that are told; `audit.verify` tells all."""
 
-AUDIT_ROWS_THOROUGH: Final = 20_000
+AUDIT_ROWS_THOROUGH: Final = 10_000
 """And so many when asked to be thorough: everybody waits for it (0.2 s)."""
 
 
