@@ -18,7 +18,7 @@ _ASK_MEANS: Final = "read, answer, share information, ack; nothing more is deleg
 _IMITATION: Final = re.compile(
     r"[\W\d_]*(?:trust|policy|authority)(?:[\W_]*line)?[\W_]*[:=\u02d0\u2236\ua789]", re.IGNORECASE
 )
-_WORDS: Final = re.compile("trust|policy|authority", re.IGNORECASE)
+_WORDS: Final = ("trust", "policy", "authority")
 _TAGS: Final = re.compile(r"</?[a-z][^<>\n]{0,80}>", re.IGNORECASE)
 _UNSEEN: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"
@@ -29,6 +29,8 @@ _UNSEEN: Final = re.compile(
 """What people do not see, and a model may read over: marks on letters too, but no line break.
 
 Two letters are among it of which a normal form makes eighteen: a body would grow with them."""
+_UNSEEN_ASCII: Final = bytes((*range(0x09), *range(0x0E, 0x1C), 0x7F))
+"""Of these, what a text of ASCII can have (the pattern costs 800 instructions a character)."""
 _LOOK_ALIKES: Final = str.maketrans(
     "\u0430\u0441\u0435\u04bb\u0456\u04cf\u043e\u0440\u0455\u0442\u0443\u04af\u0433"
     "\u03b1\u03b5\u03b9\u03bf\u03c1\u03c4\u03c5\u03b3\u0131\u057d\u0578\u0570",
@@ -95,11 +97,25 @@ def policy_line(grant: Grant, rfc3339: Callable[[int], str]) -> str:
 
 def imitations(body: str) -> int:
     """How many lines of a body look like a trust or policy line of ours."""
+    seen = body if _is_all_seen(body) else _seen(body)
+    folded = seen.casefold()
+    if not any(word in folded for word in _WORDS):
+        return 0
+    seen = _TAGS.sub("", seen)
+    return sum(1 for line in seen.splitlines() if _IMITATION.match(line) is not None)
+
+
+def _is_all_seen(body: str) -> bool:
+    if not body.isascii():
+        return False
+    raw = body.encode()
+    return len(raw.translate(None, _UNSEEN_ASCII)) == len(raw)
+
+
+def _seen(body: str) -> str:
+    """What people see of it, in our letters."""
     seen = _UNSEEN.sub("", body)
     if not seen.isascii():
         seen = _UNSEEN.sub("", unicodedata.normalize("NFKD", seen))
         seen = seen.casefold().translate(_LOOK_ALIKES)
-    if _WORDS.search(seen) is None:
-        return 0
-    seen = _TAGS.sub("", seen)
-    return sum(1 for line in seen.splitlines() if _IMITATION.match(line) is not None)
+    return seen

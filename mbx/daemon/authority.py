@@ -92,6 +92,7 @@ class Reader:
         self._book = office.book(tx)
         self._clock = office.clock(tx, now_ms) if self._book.entries else Clock(now_ms)
         self._grants: dict[str, Grant] = {}
+        self._lines: dict[tuple[object, ...], Lines] = {}
 
     def grant(self, sender: str) -> Grant:
         """What the owner delegated for mail of this sender (an identity of this host)."""
@@ -104,7 +105,16 @@ class Reader:
         return known
 
     def lines(self, written: Written) -> Lines:
-        """The receiver's own words on one message, computed now."""
+        """The receiver's own words on one message, computed (and verified) once a request."""
+        what: tuple[object, ...] = (written.sender_identity, written.hop, written.external)
+        if written.owner_key is not None:
+            what = (written.no, written.owner_key)
+        known = self._lines.get(what)
+        if known is None:
+            known = self._lines[what] = self._compute(written)
+        return known
+
+    def _compute(self, written: Written) -> Lines:
         if written.owner_key is not None:
             if _is_owners(self._tx, written, self._own_host):
                 return lines.owner_lines(written.owner_key)

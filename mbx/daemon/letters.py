@@ -43,7 +43,7 @@ def answer(
 ) -> Draft:
     """An answer to a letter that the owner got. Raises MbxError not-found, ambiguous, closed."""
     head = mailboxes.find_received(tx, own, parse_prefix(prefix))
-    place = mailboxes.place_of(tx, own, parse_prefix(prefix))
+    place = mailboxes.place_of(head, mailboxes.content(tx, head.no))
     recipients = [addressing.mailbox_of(tx, identities.by_no(tx, head.sender_no))]
     return _draft(context, tx, own, written._replace(subject=head.subject), recipients, place)
 

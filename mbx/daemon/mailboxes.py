@@ -1,7 +1,7 @@
 """Finding and moving deliveries of the caller's own mailbox: what several methods share."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -80,12 +80,9 @@ def _root_of(content: dict[str, Any]) -> int | None:
     return since if type(since) is int else sent_ms
 
 
-def place_of(tx: Tx, own: Mailbox, prefix: IdPrefix) -> Place:
-    """The place in a conversation of an answer to the message that `prefix` names."""
-    head = find_received(tx, own, prefix)
-    answered = content(tx, head.no)
-    hop, root_ms = answered["hop"], _root_of(answered)
-    return Place(head.thread, head.id, head.no, hop, root_ms)
+def place_of(head: Head, content: dict[str, Any]) -> Place:
+    """The place in a conversation of an answer to the message `head` of this payload."""
+    return Place(head.thread, head.id, head.no, content["hop"], _root_of(content))
 
 
 def content(tx: Tx, no: int) -> dict[str, Any]:
@@ -109,19 +106,14 @@ def mark_read(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head]) -> 
     _keep_receipts(context, tx, own, [_fact(context, own, head, Stage.READ) for head in fresh])
 
 
-def expose(
-    context: Context,
-    tx: Tx,
-    holder: Holder,
-    reader: Reader,
-    head: Head | OwnMessage,
-    content: dict[str, Any],
-) -> None:
-    """Remember that the conversation read this, as long as it may shape what it writes."""
-    fresh = exposure(context, holder, reader, head, content)
-    if fresh is not None:
-        own = holder.binding
-        known = exposures.find(tx, own.cli, own.session_id, fresh.source_no)
+def expose(tx: Tx, holder: Holder, read: Iterable[Exposure | None]) -> None:
+    """Remember what the conversation read now, as long as it may shape what it writes."""
+    own, by_source = holder.binding, dict[int, Exposure]()
+    for one in read:
+        if one is not None:
+            by_source[one.source_no] = joined(by_source.get(one.source_no), one)
+    for source_no, fresh in by_source.items():
+        known = exposures.find(tx, own.cli, own.session_id, source_no)
         exposures.save(tx, own.cli, own.session_id, joined(known, fresh))
 
 

@@ -177,6 +177,25 @@ def test_a_note_to_oneself_keeps_it(desk: OfficeDesk) -> None:
     assert desk.rows("SELECT external FROM messages ORDER BY no DESC LIMIT 1") == [(1,)]
 
 
+@pytest.mark.parametrize("external_first", [True, False])
+def test_of_one_reading_of_several_the_worst_of_each_sender_sticks(
+    desk: OfficeDesk, *, external_first: bool
+) -> None:
+    web, api, ui = desk.holder("web", 90), desk.holder("api", 91), desk.holder("ui", 1)
+    sent = [
+        mail(desk, web, "ui", **({"origin": "external"} if is_external else {}))
+        for is_external in (external_first, not external_first)
+    ]
+    sent.append(mail(desk, api, "ui"))
+    desk.call(ui, "mail.read", ids=sent)
+    assert is_tainted(desk, ui)
+    kept = desk.rows(
+        "SELECT i.name, e.root_ms IS NOT NULL FROM exposures AS e"
+        " JOIN identities AS i ON i.no = e.source_no WHERE e.session_id = '1-10' ORDER BY i.name"
+    )
+    assert kept == [("api", 0), ("web", 1)]
+
+
 def test_a_found_snippet_exposes_as_reading_does(desk: OfficeDesk) -> None:
     web, ui = desk.holder("web", 90), desk.holder("ui", 1)
     mail(desk, web, "ui", origin="external", body="the word pomegranate")

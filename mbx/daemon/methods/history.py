@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from mbx.core import cursor, limits, names
 from mbx.core.errors import MbxError
+from mbx.core.exposure import Exposure
 from mbx.core.ids import IdPrefix, parse_prefix
 from mbx.core.message import KINDS
 from mbx.core.moments import parse_moment
@@ -189,13 +190,14 @@ def _hits(
 ) -> list[Result]:
     """The hits with a piece of their bodies, to which the conversation is exposed as by reading."""
     reader = listing.reader(context, tx, holder.identity)
-    hits = []
+    hits, read = list[Result](), list[Exposure | None]()
     for message in found:
         content = mailboxes.content(tx, message.no)
         if message.stage is not None:
-            mailboxes.expose(context, tx, holder, reader, message, content)
+            read.append(mailboxes.exposure(context, holder, reader, message, content))
         listed = listing.listed(context, reader, message)
         hits.append({**listed, "snippet": snippet(content["body"], words)})
+    mailboxes.expose(tx, holder, read)
     return hits
 
 

@@ -20,6 +20,7 @@ from mbx.daemon.params import Params
 from mbx.daemon.posting import Place
 from mbx.store import identities
 from mbx.store.database import Tx
+from mbx.store.messages import Head
 
 
 class SendRequest(NamedTuple):
@@ -96,8 +97,7 @@ def _send(context: Context, tx: Tx, holder: Holder, request: SendRequest) -> Ans
     recipients = addressing.resolve(context, tx, holder.identity_no, request.to)
     place = Place()
     if request.reply_to is not None:
-        place = mailboxes.place_of(tx, holder, request.reply_to)
-        _has_read(context, tx, holder, request.reply_to)
+        _, place = _answered(context, tx, holder, request.reply_to)
     sent = posting.post(context, tx, holder, request.draft, request.body_bytes, recipients, place)
     result = posting.posted(
         context, sent.id, place.thread, recipients, request.body_bytes, sent.warnings
@@ -106,9 +106,7 @@ def _send(context: Context, tx: Tx, holder: Holder, request: SendRequest) -> Ans
 
 
 def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> Answer:
-    head = mailboxes.find_received(tx, holder, request.id)
-    place = mailboxes.place_of(tx, holder, request.id)
-    _has_read(context, tx, holder, request.id)
+    head, place = _answered(context, tx, holder, request.id)
     recipients = [addressing.mailbox_of(tx, identities.by_no(tx, head.sender_no))]
     written = request.draft
     draft = written._replace(subject=head.subject)
@@ -121,11 +119,16 @@ def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> A
     return Answer(result, (Arrived((recipients[0].identity.no,)),))
 
 
-def _has_read(context: Context, tx: Tx, holder: Holder, prefix: IdPrefix) -> None:
-    """Who answers a message, or passes it on, has it before its eyes now, whenever it read it."""
+def _answered(context: Context, tx: Tx, holder: Holder, prefix: IdPrefix) -> tuple[Head, Place]:
+    """What is answered or passed on, and the place of what does it.
+
+    Its writer has it before its eyes now, whenever it read it. Raises as `find_received`.
+    """
     head = mailboxes.find_received(tx, holder, prefix)
+    content = mailboxes.content(tx, head.no)
     reader = listing.reader(context, tx, holder.identity)
-    mailboxes.expose(context, tx, holder, reader, head, mailboxes.content(tx, head.no))
+    mailboxes.expose(tx, holder, [mailboxes.exposure(context, holder, reader, head, content)])
+    return head, mailboxes.place_of(head, content)
 
 
 METHODS: Final = (

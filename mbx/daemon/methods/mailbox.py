@@ -128,8 +128,8 @@ def read(context: Context, tx: Tx, own: Mailbox, request: ReadRequest) -> Answer
     shown, failed, seen = _shown(context, tx, own, reader, request)
     mailboxes.mark_read(context, tx, own, [head for head, _ in seen])
     if isinstance(own, Holder):
-        for head, content in seen:
-            mailboxes.expose(context, tx, own, reader, head, content)
+        read = (mailboxes.exposure(context, own, reader, head, content) for head, content in seen)
+        mailboxes.expose(tx, own, read)
     unread = identities.unread(tx, own.identity_no)
     return Answer({"messages": shown, "failed": failed, "unread": unread})
 
