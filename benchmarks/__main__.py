@@ -7,6 +7,7 @@ one.
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -24,6 +25,8 @@ def main(argv: Sequence[str]) -> int:
     if unknown := set(options.cases) - set(CASES):
         parser.error(f"no such case: {' '.join(sorted(unknown))}")
     scale = SCALES["quick" if options.quick else options.scale]
+    if options.messages is not None:
+        scale = replace(scale, large_store=options.messages)
     report = Report(scale.name)
     say = _silence if options.silent else _progress
     with workshop.opened(scale, Path(options.folder), say) as place:
@@ -42,6 +45,7 @@ def _parser(cases: Sequence[str], scales: Sequence[str]) -> argparse.ArgumentPar
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {' '.join(cases)}")
     parser.add_argument("--scale", choices=scales, default="full", help="how much is measured")
     parser.add_argument("--quick", action="store_true", help="the same as --scale quick")
+    parser.add_argument("--messages", type=int, metavar="N", help="in the large store")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--profile", type=int, metavar="CLIENTS", help="profile S1 instead")
     parser.add_argument("--silent", action="store_true", help="no progress on standard error")

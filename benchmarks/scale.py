@@ -21,6 +21,13 @@ class Scale:
     deaths: int
     sessions: int
     disk_messages: int
+    search_store: int
+    """Messages in the store that searches in the large one are held against."""
+    searches: int
+    idle_s: float
+    everyone: int
+    """Identities that a send to ``*`` reaches."""
+    broadcasts: int
     unchecked: int
     """Messages sent right before a kill -9, so that the log has something to recover."""
 
@@ -38,6 +45,11 @@ FULL: Final = Scale(
     deaths=12,
     sessions=100,
     disk_messages=4_000,
+    search_store=10_000,
+    searches=200,
+    idle_s=60,
+    everyone=200,
+    broadcasts=40,
     unchecked=1_000,
 )
 QUICK: Final = Scale(
@@ -53,6 +65,11 @@ QUICK: Final = Scale(
     deaths=8,
     sessions=50,
     disk_messages=1_000,
+    search_store=10_000,
+    searches=100,
+    idle_s=20,
+    everyone=200,
+    broadcasts=20,
     unchecked=500,
 )
 TINY: Final = Scale(
@@ -68,6 +85,11 @@ TINY: Final = Scale(
     deaths=2,
     sessions=3,
     disk_messages=20,
+    search_store=100,
+    searches=3,
+    idle_s=1,
+    everyone=12,
+    broadcasts=2,
     unchecked=10,
 )
 SCALES: Final = {scale.name: scale for scale in (FULL, QUICK, TINY)}

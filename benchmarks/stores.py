@@ -33,8 +33,12 @@ _SUBJECT: Final = "Bench message 1"
 
 
 def copy_of_large(workshop: Workshop) -> Path:
-    """A home of its own with the large store in it; the store is made when there is none yet."""
-    count = workshop.scale.large_store
+    """A home of its own with the large store in it."""
+    return copy_of(workshop, workshop.scale.large_store)
+
+
+def copy_of(workshop: Workshop, count: int) -> Path:
+    """A home of its own with a store of `count` messages, which is made when there is none yet."""
     version = hashlib.sha256(floors.schema().encode()).hexdigest()[:8]
     made = workshop.kept / f"store-{count}-{version}"
     if not made.exists():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from benchmarks.scale import Scale
-from benchmarks.wire import Line, socket_of
+from benchmarks.wire import Line, socket_of, wait_until_readable
 
 DAEMON: Final = (sys.executable, "-I", "-m", "mbx.daemon")
 _LETTERS: Final = "abcdefghjk"
@@ -168,6 +168,24 @@ def register_and_release(line: Line, several: Sequence[str]) -> None:
     for name in several:
         register(line, name)
         line.call("identity.release")
+
+
+@contextlib.contextmanager
+def holder(path: str, name: str, *calls: str) -> Iterator[None]:
+    """A process that registers `name`, makes `calls`, and stays connected until the end."""
+
+    def hold(reading: int, writing: int) -> None:
+        own = Line.of_session(path)
+        register(own, name)
+        for method in calls:
+            own.call(method)
+        os.write(writing, b".")
+        wait_until_readable(reading)
+
+    with another_process(hold) as (_, stop, ready):
+        os.read(ready, 1)
+        yield
+        os.write(stop, b".")
 
 
 @contextlib.contextmanager

@@ -3,16 +3,30 @@
 from collections.abc import Callable
 from typing import Final
 
-from benchmarks.cases import disk, inbox, lease, restart, send, start, weight
+from benchmarks.cases import (
+    disk,
+    everyone,
+    idle,
+    inbox,
+    lease,
+    restart,
+    search,
+    send,
+    start,
+    weight,
+)
 from benchmarks.report import Report
 from benchmarks.workshop import Workshop
 
 CASES: Final[dict[str, Callable[[Workshop, Report], None]]] = {
     "S1": send.run,
     "S4": inbox.run,
+    "S5": search.run,
     "S8": start.run,
     "S12": weight.run,
+    "S13": idle.run,
     "S14": lease.run,
+    "S15": everyone.run,
     "S16": disk.run,
     "S17": restart.run,
 }

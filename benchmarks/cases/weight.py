@@ -1,19 +1,17 @@
 """S12: the daemon's start from cold, and its memory."""
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Final
 
-from benchmarks import stores, wire
+from benchmarks import stores
 from benchmarks.report import Report, at_most, figure_at_most
 from benchmarks.wire import Line
 from benchmarks.workshop import (
     Daemon,
     Workshop,
-    another_process,
     environment,
+    holder,
     names,
     register,
     time_to_first_line,
@@ -109,23 +107,7 @@ def _crowded(workshop: Workshop, count: int) -> float:
         before_kib = daemon.rss_kib()
         with ExitStack() as holders:
             for name in names("bench", count):
-                holders.enter_context(_holder(daemon.socket, name))
+                holders.enter_context(holder(daemon.socket, name))
             added_kib = daemon.rss_kib() - before_kib
         line.close()
         return added_kib / count
-
-
-@contextmanager
-def _holder(path: str, name: str) -> Iterator[None]:
-    """A process that holds `name` and stays connected."""
-
-    def hold(reading: int, writing: int) -> None:
-        own = Line.of_session(path)
-        register(own, name)
-        os.write(writing, b".")
-        wire.wait_until_readable(reading)
-
-    with another_process(hold) as (_, stop, ready):
-        os.read(ready, 1)
-        yield
-        os.write(stop, b".")
