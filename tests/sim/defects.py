@@ -251,7 +251,7 @@ def the_inbox_is_listed_backwards(patch: pytest.MonkeyPatch) -> None:
 def a_held_lease_is_granted_without_a_lapse(patch: pytest.MonkeyPatch) -> None:
     """A claim takes whatever it asks for."""
     patch.setitem(lease.TRANSITIONS, (LeaseState.HELD, "claim"), LeaseState.HELD)
-    patch.setattr(identity, "_lapse_or_refuse", lambda context, tx, named, row: row)
+    patch.setattr(identity, "_lapse_or_refuse", lambda context, tx, caller, named, row: row)
 
 
 def a_session_may_hold_two_identities(patch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ MINIMUM: Final = {
 
 
 @pytest.mark.long
-@pytest.mark.timeout(200 * max(1, RUNS * STEPS // 12_000))
+@pytest.mark.timeout(400 * max(1, RUNS * STEPS // 12_000))
 def test_whatever_sessions_do_the_store_is_what_the_model_says(
     publish_counts: Callable[[str, Counter[str]], None],
 ) -> None:
@@ -204,7 +204,7 @@ PLANTED: Final = (
 
 
 @pytest.mark.long
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_the_machine_finds_the_planted_defect(
     plant: defects.Plant,
