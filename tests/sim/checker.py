@@ -7,104 +7,24 @@ said in docs/proof.md; `test_checker.py` shows each of them bad histories before
 import base64
 import hashlib
 import json
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final
 
 from mbx.core import record
 from mbx.core.record import Record, RecordError
+from tests.sim import authority
+from tests.sim.case import SENDS, Case, deliveries_of, holder_at, op_of
 from tests.sim.history import Call, Commit, Died, Event, Reopened, Return, Silent
 from tests.sim.image import Delivery, Image, Message
-from tests.sim.tenure import FREE, Lapse, Tenure, Timeline, timeline
+from tests.sim.tenure import FREE, Lapse
 
 READ, ACKED = 4, 5
-SENDS: Final = frozenset({"mail.send", "mail.reply"})
 MAILBOX: Final = SENDS | {"mail.inbox", "mail.read", "mail.ack", "mail.sent"}
 """The methods that need a lease."""
-
-_MARK: Final = re.compile(r"op (\d+)\n")
-
-
-def mark(op: int) -> str:
-    """How the body of a message begins that the operation `op` sends."""
-    return f"op {op}\n"
-
-
-@dataclass(frozen=True)
-class Case:
-    """A history, the store it left, and what both say by key."""
-
-    events: Sequence[Event]
-    final: Image
-
-    @cached_property
-    def calls(self) -> dict[int, Call]:
-        return {event.attempt: event for event in self.events if isinstance(event, Call)}
-
-    @cached_property
-    def attempts(self) -> dict[int, list[Call]]:
-        """The attempts of each operation."""
-        found: dict[int, list[Call]] = defaultdict(list)
-        for call in self.calls.values():
-            found[call.op].append(call)
-        return found
-
-    @cached_property
-    def returns(self) -> list[Return]:
-        return [event for event in self.events if isinstance(event, Return)]
-
-    @cached_property
-    def outcome_of(self) -> dict[int, Return]:
-        return {answer.attempt: answer for answer in self.returns}
-
-    @cached_property
-    def accepted(self) -> list[tuple[Call, Return]]:
-        """The attempts that were answered ok, in the order of their answers."""
-        return [(self.calls[r.attempt], r) for r in self.returns if r.outcome == "ok"]
-
-    @cached_property
-    def commit_of(self) -> dict[int, int]:
-        """The commit sequence of each attempt that changed the store."""
-        commits = [event for event in self.events if isinstance(event, Commit)]
-        return {event.attempt: event.seq for event in commits if event.attempt is not None}
-
-    @cached_property
-    def timeline(self) -> Timeline:
-        return timeline(self.final.audit)
-
-    @cached_property
-    def identity_of(self) -> dict[int, str]:
-        return dict(self.final.identities)
-
-    @cached_property
-    def by_id(self) -> dict[str, Message]:
-        return {message.id: message for message in self.final.messages}
-
-    @cached_property
-    def sent_by_op(self) -> dict[int, list[Message]]:
-        """The stored messages of each operation, by the mark in their bodies."""
-        found: dict[int, list[Message]] = defaultdict(list)
-        for message in self.final.messages:
-            match = _MARK.match(message.content["body"])
-            found[int(match[1]) if match else -1].append(message)
-        return found
-
-    def tenure(self, identity: str, epoch: int) -> Tenure | None:
-        """The grant of this epoch."""
-        found = (t for t in self.timeline.tenures if (t.identity, t.epoch) == (identity, epoch))
-        return next(found, None)
-
-
-def deliveries_of(image: Image) -> dict[int, list[Delivery]]:
-    """The deliveries of each message, by its key."""
-    found: dict[int, list[Delivery]] = defaultdict(list)
-    for delivery in image.deliveries:
-        found[delivery.message_no].append(delivery)
-    return found
+OWNERS: Final = frozenset({"owner.enroll", "owner.apply"})
+"""The methods that take what the owner signed."""
 
 
 # --- I1 to I5: mail -------------------------------------------------------------------------------
@@ -120,13 +40,16 @@ def missing(accepted: Iterable[tuple[Call, Return]], image: Image) -> list[str]:
     granted = {
         (name, row.content["epoch"])
         for row in image.audit
-        if row.act == "claim"
+        if row.act in {"claim", "takeover"}
         for name in names[row.identity or ""]
     }
+    applied = {one.record_id for one in image.owner_records}
     released = {(r.content["name"], r.content["epoch"]) for r in image.audit if r.act == "release"}
     found = []
     for call, answer in accepted:
         result, who = answer.result, f"attempt {call.attempt} ({call.method})"
+        if call.method in OWNERS and result.get("id") not in applied:
+            found.append(f"{who}: the record is not there")
         if call.method in SENDS:
             message = by_id.get(result.get("id", ""))
             reached = (
@@ -223,7 +146,7 @@ def _too_many_grants(case: Case) -> list[str]:
             asked[call.session].add(call.op)
     granted: dict[str, int] = defaultdict(int)
     for tenure in case.timeline.tenures:
-        granted[tenure.session] += 1
+        granted[tenure.session] += not tenure.is_taken
     return [
         f"{session} asked {len(asked[session])} times and was granted {count} leases"
         for session, count in granted.items()
@@ -245,10 +168,16 @@ def nothing_invented(case: Case) -> list[str]:
     return found
 
 
-def _unsigned(case: Case, kind: str, payload: str, signature: bytes) -> list[str]:
+def _unsigned(
+    case: Case, kind: str, payload: str, signature: bytes, owner_key: str | None = None
+) -> list[str]:
     host = case.final
-    one = Record(kind, payload, {host.host_key_id: base64.b64encode(signature).decode()})
-    signers = {host.host_key_id: host.host_public}
+    signer, public = host.host_key_id, host.host_public
+    if owner_key is not None:
+        kind, signer = "owner-mail", owner_key
+        public = case.ledger.states[-1].keys.get(owner_key, b"")
+    one = Record(kind, payload, {signer: base64.b64encode(signature).decode()})
+    signers = {signer: public}
     try:
         record.verify(one, kind=kind, signers=signers, audience=host.host_key_id)
     except RecordError as error:
@@ -258,20 +187,29 @@ def _unsigned(case: Case, kind: str, payload: str, signature: bytes) -> list[str
 
 def _invented_message(case: Case, message: Message) -> list[str]:
     who, content = f"message {message.no}", message.content
-    found = _unsigned(case, "message", message.payload, message.signature)
-    if record.Record("message", message.payload, {}).digest != message.digest:
+    found = _unsigned(case, "message", message.payload, message.signature, message.owner_key)
+    kind = "owner-mail" if message.owner_key else "message"
+    if record.Record(kind, message.payload, {}).digest != message.digest:
         found.append(f"{who}: its id is not the hash of its text")
     if content["from"]["identity"] != case.identity_of.get(message.sender_no):
         found.append(f"{who}: stored as another's than the one it names as sender")
-    match = _MARK.match(content["body"])
-    calls = case.attempts.get(int(match[1]), []) if match else []
-    if not any(call.method in SENDS and _says(call, content) for call in calls):
+    calls = case.attempts.get(op_of(content["body"]), [])
+    if not any(
+        _says(call, content) if call.method in SENDS else _brings(call, message) for call in calls
+    ):
         found.append(f"{who}: nobody sent this")
     addressed = [party["identity"] for party in content["to"]]
     for copy in deliveries_of(case.final)[message.no]:
         if case.identity_of.get(copy.recipient_no, "") not in addressed:
             found.append(f"{who}: delivered to somebody it does not name")
     return found
+
+
+def _brings(call: Call, message: Message) -> bool:
+    """Does the call bring this letter of the owner's?"""
+    return call.method == "owner.apply" and (
+        call.params["record"]["payload"] == message.payload and message.owner_key is not None
+    )
 
 
 def _says(call: Call, content: Any) -> bool:
@@ -382,22 +320,6 @@ def epochs_grow(case: Case) -> list[str]:
     return found
 
 
-def holder_at(case: Case, call: Call, answer: Return) -> Tenure | None:
-    """The grant under which an accepted call was carried out; None: its session had none then.
-
-    The newest one of that name: after a reboot another process may have number and start of an old.
-    """
-    changed = case.commit_of.get(call.attempt)
-    for tenure in reversed(case.timeline.tenures):
-        if tenure.session == call.session and (
-            tenure.covers_change(changed)
-            if changed is not None
-            else tenure.covers_look(answer.commit_seq)
-        ):
-            return tenure
-    return None
-
-
 def no_stale_change(case: Case) -> list[str]:
     """I8: every accepted mailbox call, reads too, was made under the epoch current at its commit.
 
@@ -421,6 +343,8 @@ def _stale_messages(case: Case) -> list[str]:
     for op, messages in case.sent_by_op.items():
         seqs = [case.commit_of[a.attempt] for a in case.attempts[op] if a.attempt in case.commit_of]
         for message in messages:
+            if message.owner_key is not None:
+                continue  # nobody holds the mailbox of the owner
             sender, epoch = message.content["from"]["identity"], message.content["lease"]["epoch"]
             tenure = case.tenure(sender, epoch)
             if tenure is None or not any(tenure.covers_change(seq) for seq in seqs):
@@ -440,7 +364,10 @@ def _stale_receipts(case: Case) -> list[str]:
 
 
 def no_theft(case: Case) -> list[str]:
-    """I10: nobody lost a lease but by its own release, its death or (unseen) its long silence."""
+    """I10: nobody lost a lease but by its own release, its death or (unseen) its long silence.
+
+    Or by a record that the owner's own key signed: whether it was the right one, I9 says.
+    """
     lapses: dict[int, list[Lapse]] = defaultdict(list)
     for lapse in case.timeline.lapses:
         lapses[lapse.seq].append(lapse)
@@ -455,6 +382,7 @@ def no_theft(case: Case) -> list[str]:
                 for lapse in lapses[event.seq]
                 if lapse.session not in gone
             ]
+            found += authority.thefts(case, event, gone)
     return found
 
 
@@ -556,6 +484,11 @@ def _not_a_prefix(early: Image, final: Image) -> list[str]:
         ("receipts", [r.record_id for r in early.receipts], [r.record_id for r in final.receipts]),
         ("audit rows", [row.hash for row in early.audit], [row.hash for row in final.audit]),
         ("identities", early.identities, final.identities),
+        (
+            "owner's records",
+            [one.record_id for one in early.owner_records],
+            [one.record_id for one in final.owner_records],
+        ),
     ]
     found = [f"the {what} are no beginning" for what, a, b in pairs if a != b[: len(a)]]
     stages = {(copy.recipient_no, copy.message_no): copy.stage for copy in final.deliveries}
@@ -576,8 +509,11 @@ INVARIANTS: Final[dict[str, Callable[[Case], list[str]]]] = {
     "I6": one_holder,
     "I7": epochs_grow,
     "I8": no_stale_change,
+    "I9": authority.takeovers_are_the_owners,
     "I10": no_theft,
     "I11": nothing_stays_taken,
+    "I13": authority.policy_is_the_owners,
+    "I14": authority.authority_never_grows,
     "I17": store_is_sound,
     "I18": crash_leaves_a_prefix,
 }

@@ -6,12 +6,12 @@ key twice, a foreign token, names that are not there, ids that are not its own.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mbx.core.evidence import Claim, Lineage, Process, SessionKey
-from tests.sim.checker import mark
+from tests.sim.case import mark
 from tests.sim.history import Return
 
 NAMES: Final = ("ada", "ben", "cleo", "dora", "erik")
@@ -35,7 +35,6 @@ CHANGING: Final = frozenset(
         "identity.release",
         "mail.send",
         "mail.reply",
-        "mail.read",
         "mail.ack",
     }
 )
@@ -104,6 +103,8 @@ class Session:
         elif op.method == "identity.release":
             self.holding = None
             self.ids.clear()
+        elif op.method == "session.whoami":
+            self.holding = result["agent"]
         elif op.method == "mail.inbox":
             new = [entry["id"] for entry in result.get("messages", ())]
             self.ids = [*self.ids, *(one for one in new if one not in self.ids)][-12:]
@@ -118,6 +119,16 @@ class Wishes:
         self._ops = 0
         self._ids: list[str] = ["0" * 26]
         """Of messages of anybody."""
+
+    def next_no(self) -> int:
+        """The number of one more operation."""
+        self._ops += 1
+        return self._ops
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of this run."""
+        return self._names
 
     def heard_of(self, message_id: str) -> None:
         """A message was accepted."""
@@ -137,6 +148,25 @@ class Wishes:
         params = getattr(self, "_" + method.partition(".")[2])(session, self._ops)
         return Op(self._ops, method, params, self._key(session, method, now_ms))
 
+    def relay(self, name: str, quoted: str | None) -> Op:
+        """An operation that writes to this one alone what it read, or (None) something new."""
+        self._ops += 1
+        params: dict[str, Any] = {"to": [name], "subject": f"subject {self._ops}"}
+        params |= {"body": mark(self._ops) + "pass it on", "needs_reply": True}
+        if quoted is not None:
+            params["reply_to"] = quoted
+        return Op(self._ops, "mail.send", params, None)
+
+    def inbox(self) -> Op:
+        """An operation that looks at all that came."""
+        self._ops += 1
+        return Op(self._ops, "mail.inbox", {"all": True, "limit": 20}, None)
+
+    def read(self, message_id: str) -> Op:
+        """An operation that reads this message."""
+        self._ops += 1
+        return Op(self._ops, "mail.read", {"ids": [message_id]}, None)
+
     def claim(self, name: str) -> Op:
         """An operation that claims this name."""
         self._ops += 1
@@ -152,13 +182,18 @@ class Wishes:
         self._ops += 1
         if self._chance.random() < 0.3:
             return Op(self._ops, "identity.claim", {"name": self._chance.choice(NAMES)}, None)
-        name = self._chance.choice((*NAMES, *FURTHER_NAMES))
+        self._ops -= 1
+        return self.registration(self._chance.choice((*NAMES, *FURTHER_NAMES)))
+
+    def registration(self, name: str) -> Op:
+        """An operation that registers this name."""
+        self._ops += 1
         return Op(self._ops, "identity.register", {"name": name, "role": "worker"}, None)
 
     def _key(self, session: Session, method: str, now_ms: int) -> str | None:
         if method not in CHANGING or self._chance.random() < 0.12:
             return None
-        if session.keys and self._chance.random() < 0.04:
+        if session.keys and self._chance.random() < 0.07:
             return self._chance.choice(session.keys)
         key = f"{now_ms & 0xFFFF_FFFF_FFFF:012x}{self._ops:020x}"
         session.keys.append(key)
@@ -188,7 +223,7 @@ class Wishes:
         return {"ids": [self._id(session) for _ in range(self._chance.randint(1, 3))], "did": "x"}
 
     def _reply(self, session: Session, op: int) -> dict[str, Any]:
-        params = {"id": self._id(session), "body": self._body(op)}
+        params = {"id": self._id(session), "body": self._body(op), **self._origin()}
         return {**params, "final": "acted"} if self._chance.random() < 0.5 else params
 
     def _send(self, session: Session, op: int) -> dict[str, Any]:
@@ -197,12 +232,20 @@ class Wishes:
             "subject": f"subject {op}",
             "body": self._body(op),
             "needs_reply": self._chance.random() < 0.3,
+            **self._origin(),
+            **self._quoted(session),
         }
+
+    def _origin(self) -> dict[str, str]:
+        return {"origin": "external"} if self._chance.random() < 0.12 else {}
+
+    def _quoted(self, session: Session) -> dict[str, str]:
+        return {"reply_to": self._id(session)} if self._chance.random() < 0.12 else {}
 
     def _address(self, session: Session) -> str:
         drawn = self._chance.random()
         if drawn < 0.05:
-            return self._chance.choice(("adaa", "role:worker", "*", "ben@elsewhere"))
+            return self._chance.choice(("adaa", "role:worker", "*", "ben@elsewhere", "owner"))
         if drawn < 0.15 and session.holding:
             return session.holding
         name = self._chance.choice(self._names)
@@ -222,7 +265,7 @@ class Wishes:
 _HOLDING: Final = (
     ("mail.send", 32),
     ("mail.inbox", 16),
-    ("mail.read", 10),
+    ("mail.read", 20),
     ("mail.ack", 8),
     ("mail.reply", 10),
     ("mail.sent", 4),

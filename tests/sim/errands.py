@@ -15,7 +15,7 @@ from mbx.daemon.dispatch import Work
 from mbx.daemon.effects import Granted
 from mbx.daemon.gate import Caller
 from mbx.daemon.resuming import Wish
-from tests.sim.checker import mark
+from tests.sim.case import mark
 from tests.sim.desk import Desk
 from tests.sim.disk import Crash, Plan
 from tests.sim.history import Call, Return

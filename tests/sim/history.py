@@ -22,7 +22,8 @@ class Call:
     """One attempt of the operation `op`, as the daemon took it up.
 
     `under` is what the daemon knew then of the session's grant, as (identity id, epoch). `closing`:
-    made after the end of the run by a fresh session, to see whether names are free again.
+    made after the end of the run by a fresh session, to see whether names are free again. `at_ms`:
+    the wall clock then.
     """
 
     attempt: int
@@ -33,6 +34,7 @@ class Call:
     key: str | None = None
     under: tuple[str, int] | None = None
     closing: bool = False
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,14 @@ class Reopened:
     files: Sequence[tuple[str, int]] = ()
 
 
-Event = Call | Return | Commit | Died | Silent | Reopened
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """While no daemon ran, somebody changed a stored record of the owner's."""
+
+    record_id: str
+
+
+Event = Call | Return | Commit | Died | Silent | Reopened | Damaged
 
 
 def lines(events: Sequence[Event]) -> Iterator[str]:

@@ -20,6 +20,8 @@ class Message:
     digest: bytes
     signature: bytes
     payload: str
+    owner_key: str | None = None
+    """The owner's key that signed it, None for the host's."""
 
     @property
     def id(self) -> str:
@@ -30,6 +32,11 @@ class Message:
         content: dict[str, Any] = json.loads(self.payload)
         return content
 
+    @property
+    def source(self) -> str:
+        """The id of the identity that wrote it."""
+        return str(self.content["from"]["identity"])
+
 
 @dataclass(frozen=True)
 class Delivery:
@@ -38,6 +45,7 @@ class Delivery:
     recipient_no: int
     message_no: int
     stage: int
+    wakes: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,19 @@ class Lease:
 
 
 @dataclass(frozen=True)
+class OwnerRecord:
+    """One applied record of the owner's, and the host's signed word on it."""
+
+    no: int
+    kind: str
+    record_id: str
+    version: int | None
+    payload: str
+    acceptance: str
+    acceptance_signature: bytes
+
+
+@dataclass(frozen=True)
 class Image:
     """All that the checker reads of one store.
 
@@ -104,6 +125,7 @@ class Image:
     answers: tuple[tuple[str, str], ...] = ()
     bound: tuple[tuple[int, int], ...] = ()
     """(identity key, epoch) of each session that was granted something and did not release it."""
+    owner_records: tuple[OwnerRecord, ...] = ()
     indexed: int = 0
     complaints: tuple[str, ...] = ()
     state_hash: str = ""
@@ -130,13 +152,14 @@ def take(connection: sqlite3.Connection) -> Image:
         messages=tuple(
             Message(*row)
             for row in rows(
-                "SELECT no, sender_no, digest, signature, payload FROM messages ORDER BY no"
+                "SELECT no, sender_no, digest, signature, payload, owner_key"
+                " FROM messages ORDER BY no"
             )
         ),
         deliveries=tuple(
             Delivery(*row)
             for row in rows(
-                "SELECT recipient_no, message_no, stage FROM deliveries"
+                "SELECT recipient_no, message_no, stage, wakes FROM deliveries"
                 " ORDER BY message_no, recipient_no"
             )
         ),
@@ -150,6 +173,13 @@ def take(connection: sqlite3.Connection) -> Image:
         ),
         answers=tuple(rows("SELECT scope, key FROM answers ORDER BY scope, key")),
         bound=tuple(rows("SELECT identity_no, epoch FROM sessions WHERE identity_no IS NOT NULL")),
+        owner_records=tuple(
+            OwnerRecord(*row)
+            for row in rows(
+                "SELECT no, kind, record_id, version, payload, acceptance, acceptance_signature"
+                " FROM owner_records ORDER BY no"
+            )
+        ),
         indexed=counters["indexed_message"],
         complaints=_complaints(connection),
         state_hash=inspection.state_hash(Tx(connection, counters["commit_seq"])),

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mbx.core.limits import LEASE_TIMEOUT_MS, SHARED_TIMEOUT_MS
-from tests.sim.checker import Case, violations
+from tests.sim.case import Case
+from tests.sim.checker import violations
 from tests.sim.disk import GROUP_POINTS, Plan
 from tests.sim.errands import Errands, met
 from tests.sim.history import Died, Silent

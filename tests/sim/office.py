@@ -17,9 +17,12 @@ from mbx.daemon.booting import Boot
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.credentials import Credentials
 from mbx.daemon.dispatch import Dispatcher, Work
-from mbx.daemon.effects import Arrived, Effect, Ended, Granted, Revive, Seen, Stop
+from mbx.daemon.effects import Arrived, Authorised, Effect, Ended, Granted, Revive, Seen, Stop
+from mbx.daemon.encounters import Encounters
 from mbx.daemon.gate import NO_GRANT, Caller
 from mbx.daemon.holders import Holders
+from mbx.daemon.journal import Journal
+from mbx.daemon.secondplace import SecondPlace
 from mbx.daemon.workers.committer import Committer
 from mbx.daemon.workers.timers import Timers
 from mbx.daemon.world import moment
@@ -73,6 +76,7 @@ class Office:
         world: SimWorld,
         table: ProcessTable,
         files: Files,
+        journal: Journal,
     ) -> None:
         self.connection = connection
         self.files = files
@@ -85,8 +89,17 @@ class Office:
         self.holders = Holders(world, self.watch, self._bury, table.look)
         boot = self._boot(paths, table)
         facts = Facts(1, "0", 1, "/home", "/run/mbx.sock", world.monotonic_ms())
+        self.second_place = SecondPlace(paths.floor_path(), boot.host, boot.floor, world, journal)
+        self.encounters = Encounters()
         self.dispatcher = Dispatcher(
-            boot.host, world, facts, self.holders.observe, self.holders.last_seen_ms
+            boot.host,
+            world,
+            facts,
+            self.holders.observe,
+            self.holders.last_seen_ms,
+            authority=self.second_place.authority,
+            look=table.look,
+            sessions_called=self.encounters.called,
         )
         self._timers = Timers(
             self.dispatcher,
@@ -100,6 +113,9 @@ class Office:
             self.holders.restore(row, name)
             key = (row.process, row.conversation)
             self.grants[key] = (self._identity(row.identity_no), row.epoch or 0)
+        for effect in boot.effects:
+            self.perform(effect)
+        self.second_place.follow(database.run_reads(connection, [self.second_place.look])[0])
 
     def _boot(self, paths: Paths, table: ProcessTable) -> Boot:
         def unit(tx: Tx) -> Boot:
@@ -119,6 +135,7 @@ class Office:
 
     def caller(self, lineage: Lineage, claimed: SessionKey | None, token: str | None) -> Caller:
         """What the face knows of the other end when a request arrives."""
+        self.encounters.met(lineage)
         token_hash = hashlib.sha256(token.encode()).digest() if token else None
         if lineage.process is None:
             return Caller(lineage, claimed, token_hash)
@@ -136,7 +153,7 @@ class Office:
         """Into the queue it belongs to."""
         (self.writes if waiting.work.writes else self.reads).append(waiting)
 
-    def housekeeping(self) -> None:
+    def housekeeping(self, attempt: int | None = None) -> None:
         """Queue a round of the timers."""
         self.holders.look_around()
         now, seen = moment(self.world), self.holders.take_last_seen()
@@ -148,8 +165,19 @@ class Office:
             if isinstance(outcome, Committed):
                 for row in outcome.value.result["missing"]:
                     self.files.write(*row)
+            self._follow_audit()
 
-        self.submit(Waiting(Work(unit, writes=True), None, done))
+        self.submit(Waiting(Work(unit, writes=True), attempt, done))
+
+    def _follow_audit(self) -> None:
+        place = self.second_place
+
+        def done(outcome: Outcome[Any]) -> None:
+            if isinstance(outcome, Committed):
+                place.follow(Committed(outcome.value.result["seen"], outcome.commit_seq))
+
+        look = Work(lambda tx: Answer({"seen": place.look(tx)}), writes=False)
+        self.submit(Waiting(look, None, done))
 
     def index(self) -> None:
         """Queue a batch for the full-text index."""
@@ -218,6 +246,8 @@ class Office:
             case Revive():
                 work = self.dispatcher.revival(effect)
                 self.submit(Waiting(work, None, _ignore))
+            case Authorised():
+                self.second_place.authorised(effect)
             case Arrived() | Stop():
                 pass
 

@@ -7,19 +7,31 @@ are the same to the last byte.
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from mbx.core.evidence import Claim, Lineage, SessionKey
 from mbx.core.limits import LEASE_TIMEOUT_MS
 from mbx.daemon.gate import Caller
 from mbx.store.database import Committed, Outcome, StoreFailure
-from tests.sim import image
-from tests.sim.checker import SENDS, Case
+from tests.sim import authority, episodes, image
+from tests.sim.case import SENDS, Case
 from tests.sim.clients import KINDS, Op, Session, Wishes
 from tests.sim.disk import FAULTS, GROUP_POINTS, OFFICE_POINTS, Crash, Plan, open_image
 from tests.sim.ground import ground
-from tests.sim.history import Call, Commit, Died, Event, Reopened, Return, Silent, trace_hash
+from tests.sim.history import (
+    Call,
+    Commit,
+    Died,
+    Event,
+    Reopened,
+    Return,
+    Silent,
+    trace_hash,
+)
 from tests.sim.office import Files, Office, Waiting, code_of, group_size
+from tests.sim.oracle import TIMERS
+from tests.sim.owner import APPLIES, Owner
 from tests.sim.totals import Totals
 from tests.sim.world import ProcessTable, SimWorld
 
@@ -54,6 +66,8 @@ def play(seed: int, steps: int = STEPS) -> Play:
     scene.totals.count("deliveries", len(final.deliveries))
     case = Case(scene.events, final)
     scene.totals.count("grants", len(case.timeline.tenures))
+    for what in authority.met(case):
+        scene.totals.count(what)
     scene.office.connection.close()
     return Play(seed, case, scene.totals)
 
@@ -77,6 +91,8 @@ class Scene:
     late: list[_Late] = field(default_factory=list)
     orphans: list[tuple[Session, str]] = field(default_factory=list)
     """Sessions whose holder has died, with the token that their children still have."""
+    dead: list[Session] = field(default_factory=list)
+    """Sessions that died, the newest last."""
 
     def __post_init__(self) -> None:
         self.totals.seeds = 1
@@ -85,8 +101,13 @@ class Scene:
         self.table = ProcessTable(random.Random(f"processes {self.seed}"))
         self.files = Files()
         self.wishes = Wishes(random.Random(f"wishes {self.seed}"), self.chance.randint(2, 5))
+        self.owner = Owner(
+            chance=random.Random(f"owner {self.seed}"), next_no=self.wishes.next_no, seed=self.seed
+        )
+        self.zeal = self.chance.choice((0.0, 0.4, 0.7, 0.7, 0.9))
         self.attempts = 0
         self.now = 0
+        ground().forget_floor()
         self.population = self.chance.randint(3, 6)
         self.events.append(Commit(1, None))
         self.office = self._open(ground().pages)
@@ -110,8 +131,11 @@ class Scene:
                 self._call_as_an_orphan,
                 self._covet,
                 self._change_names,
+                partial(episodes.come_back, self),
+                partial(episodes.pass_around, self),
+                partial(episodes.damage, self),
             ],
-            [10, 8, 4, 14, 6, 6, 3, 3, 3, 2, 9, 9, 4, 14, 8, 16],
+            [10, 8, 4, 14, 6, 6, 3, 3, 3, 2, 9, 9, 4, 14, 8, 16, 8, 4, 6],
         )
 
     # -- steps ----------------------------------------------------------------------------------
@@ -122,6 +146,8 @@ class Scene:
         self.world.pass_ms(self.chance.randint(1, 2_000))
         for _ in range(self.chance.choice((0, 1, 2, 2))):
             self._call()
+        if self.chance.random() < self.zeal and len(self.owner.in_flight) < _IN_FLIGHT_MAX:
+            episodes.call_as_the_owner(self)
         if self.chance.random() < 0.25:
             acts, weights = self._trouble
             self.chance.choices(acts, weights)[0]()
@@ -211,8 +237,8 @@ class Scene:
         self.attempts += 1
         attempt = self.attempts
         session.in_flight[attempt] = op
-        call = Call(attempt, op.no, session.label, op.method, op.params, op.key, under, closing)
-        self.events.append(call)
+        now_ms, told = self.world.now_ms(), (op.method, op.params, op.key, under, closing)
+        self.events.append(Call(attempt, op.no, session.label, *told, now_ms))
         self.totals.count("calls")
         params = {**op.params, **({"key": op.key} if op.key else {})}
         work = self.office.accept(caller, op.method, params)
@@ -262,6 +288,8 @@ class Scene:
         self.events.append(answer)
         self.totals.count(f"answers {answer.outcome}")
         session.learn(op, answer)
+        if op.method in APPLIES:
+            episodes.tell_of_the_owner(self, op, answer)
 
     def _call_as_a_stranger(self) -> None:
         """Cron, without shell and lease, tries everything."""
@@ -340,6 +368,7 @@ class Scene:
             self.totals.count("deaths")
             self.events.append(Died(session.label))
             self.sessions.remove(session)
+            self.dead = [*self.dead, session][-6:]
             kept = self.files.kept.get((session.kind, session.session_id))
             if kept is not None:
                 self.orphans = [*self.orphans, (session, kept[2])][-3:]
@@ -405,7 +434,10 @@ class Scene:
             self.totals.count("pauses")
 
     def _keep_house(self) -> None:
-        self.office.housekeeping()
+        self.attempts += 1
+        no, now_ms = self.attempts, self.world.now_ms()
+        self.events.append(Call(no, -no, "daemon", TIMERS, at_ms=now_ms))
+        self.office.housekeeping(self.attempts)
 
     def _index(self) -> None:
         self.office.index()
@@ -418,7 +450,8 @@ class Scene:
             session.paused_until = self.now + self.chance.randint(4, 12)
             self._attempt(session, self.wishes.mail(session, self.world.now_ms()))
             self.late[-1].due = session.paused_until
-            for op in (self.wishes.release(), self.wishes.another_name()):
+            told = (self.wishes.release(), self.wishes.another_name())
+            for op in (*told, self.wishes.mail(session, self.world.now_ms())):
                 self._attempt(session, op, late=False)
 
     def _step_the_clock(self) -> None:
@@ -455,10 +488,17 @@ class Scene:
             self.table.kill(session.process)
         self._bury_dead_sessions()
 
-    def _reopen(self, point: str, plan: Plan | None = None) -> None:
-        """The daemon is gone, and with it all that it had not committed. The next one starts."""
+    def _reopen(
+        self, point: str, plan: Plan | None = None, change: Callable[[bytes], bytes] | None = None
+    ) -> None:
+        """The daemon is gone, and with it all that it had not committed. The next one starts.
+
+        `change`: what somebody makes of the pages meanwhile.
+        """
         self.totals.count("crashes", point != "an end in order")
         pages = self._lose(point)
+        if change is not None:
+            pages = change(pages)
         if plan is not None:
             try:
                 self.office = self._open(pages, plan)
@@ -470,7 +510,8 @@ class Scene:
         self.office = self._open(pages)
 
     def _lose(self, point: str) -> bytes:
-        for session in [*self.sessions, *(orphan for orphan, _ in self.orphans)]:
+        known = [*self.sessions, self.owner, *(orphan for orphan, _ in self.orphans)]
+        for session in known:
             session.connection = None
             for attempt, op in sorted(session.in_flight.items()):
                 del session.in_flight[attempt]
@@ -492,7 +533,8 @@ class Scene:
     def _open(self, pages: bytes, plan: Plan | None = None) -> Office:
         self.connection = open_image(pages, self._note)
         self.connection.plan = plan
-        office = Office(self.connection, ground().paths, self.world, self.table, self.files)
+        places, journal = ground().paths, ground().journal
+        office = Office(self.connection, places, self.world, self.table, self.files, journal)
         self.connection.plan = None
         return office
 

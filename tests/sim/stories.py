@@ -7,9 +7,9 @@ from typing import Any, Final
 from mbx.core import record
 from mbx.core.canonical import encode
 from mbx.core.keys import SigningKey, key_id
-from tests.sim.checker import Case, mark
+from tests.sim.case import Case, mark
 from tests.sim.history import Call, Commit, Event, Outcome, Reopened, Return
-from tests.sim.image import Audit, Delivery, Image, Lease, Message, Receipt
+from tests.sim.image import Audit, Delivery, Image, Lease, Message, OwnerRecord, Receipt
 from tests.sim.tenure import FREE, HELD, LAPSED
 
 KEY: Final = SigningKey.from_seed(bytes(range(32)))
@@ -33,7 +33,8 @@ class Story:
         self.answers: list[tuple[str, str]] = []
         self.bound: dict[str, tuple[int, int]] = {}
         self.unread = dict.fromkeys(names, 0)
-        self.seq = self.attempt = 0
+        self.seq = self.attempt = self.now_ms = 0
+        self.records: list[OwnerRecord] = []
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -54,7 +55,8 @@ class Story:
         """A call, its commit and its answer (None: none yet); the attempt."""
         self.attempt += 1
         no = op or self.attempt
-        self.events.append(Call(self.attempt, no, session, method, params, key, under, closing))
+        told = (method, params, key, under, closing, self.now_ms)
+        self.events.append(Call(self.attempt, no, session, *told))
         if changes:
             self.seq += 1
             self.events.append(Commit(self.seq, self.attempt))
@@ -140,6 +142,10 @@ class Story:
             "needs_reply": False,
             "subject": params["subject"],
             "body": params["body"],
+            "origin": None,
+            "external_since": None,
+            "hop": 0,
+            "sent_at": self.now_ms,
             "at": len(self.messages),
             **lies,
         }
@@ -220,6 +226,7 @@ class Story:
             audit=tuple(self._chained()),
             answers=tuple(self.answers),
             bound=tuple(self.bound.values()),
+            owner_records=tuple(self.records),
         )
 
     def _chained(self) -> list[Audit]:

@@ -21,6 +21,8 @@ class Tenure:
     session: str
     start_seq: int
     end_seq: int | None = None
+    is_taken: bool = False
+    """By the owner's takeover, not by a claim."""
 
     def covers_change(self, seq: int) -> bool:
         """Was a change with this commit sequence made while it lasted?"""
@@ -41,11 +43,27 @@ class Lapse:
 
 
 @dataclass
+class Taking:
+    """A takeover as the audit log tells it: by which record, and which tenure it ended, how."""
+
+    row: Audit
+    ended: Tenure | None
+    was_held: bool
+
+    @property
+    def seq(self) -> int:
+        """Its commit."""
+        seq: int = self.row.content["seq"]
+        return seq
+
+
+@dataclass
 class Timeline:
     """All grants, and what the log itself shows to be wrong with them."""
 
     tenures: list[Tenure] = field(default_factory=list)
     lapses: list[Lapse] = field(default_factory=list)
+    takings: list[Taking] = field(default_factory=list)
     overlaps: list[str] = field(default_factory=list)
     epochs: list[str] = field(default_factory=list)
     states: dict[str, int] = field(default_factory=dict)
@@ -66,6 +84,8 @@ def timeline(audit: Sequence[Audit]) -> Timeline:
     for row in audit:
         if row.act == "claim":
             _claim(line, row)
+        elif row.act == "takeover":
+            _take(line, row)
         elif row.act in {"release", "lapse", "revive"}:
             _change(line, row)
     return line
@@ -73,19 +93,32 @@ def timeline(audit: Sequence[Audit]) -> Timeline:
 
 def _claim(line: Timeline, row: Audit) -> None:
     identity, told = row.identity or "", row.content
-    session = f"{told['cli']}/{told['session']}"
-    last = line.current.get(identity)
     if line.states.get(identity, FREE) == HELD:
         line.overlaps.append(f"audit {row.no}: {told['name']} was granted while it was held")
+    _grant(line, row, f"{told['cli']}/{told['session']}")
+
+
+def _take(line: Timeline, row: Audit) -> None:
+    identity, to = row.identity or "", row.content["to"]
+    was_held = line.states.get(identity, FREE) == HELD
+    line.takings.append(Taking(row, line.current.get(identity), was_held))
+    _grant(line, row, f"{to['cli']}/{to['session']}").is_taken = True
+
+
+def _grant(line: Timeline, row: Audit, session: str) -> Tenure:
+    identity, told = row.identity or "", row.content
+    last = line.current.get(identity)
     for other in line.held_by(session):
-        line.overlaps.append(f"audit {row.no}: {session} holds {other.identity} already")
+        if other.identity != identity:
+            line.overlaps.append(f"audit {row.no}: {session} holds {other.identity} already")
     if last is not None and last.end_seq is None:
         last.end_seq = told["seq"]
     if told["epoch"] <= (last.epoch if last else 0):
-        line.epochs.append(f"audit {row.no}: epoch {told['epoch']} of {told['name']} is not new")
+        line.epochs.append(f"audit {row.no}: epoch {told['epoch']} of {identity} is not new")
     tenure = Tenure(identity, told["epoch"], session, told["seq"])
     line.tenures.append(tenure)
     line.current[identity], line.states[identity] = tenure, HELD
+    return tenure
 
 
 def _change(line: Timeline, row: Audit) -> None:

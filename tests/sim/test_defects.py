@@ -6,13 +6,16 @@ import pytest
 
 from tests.sim.checker import INVARIANTS, violations
 from tests.sim.defects import DEFECTS, UNREPEATABLE, Defect, Plant
+from tests.sim.owner_defects import OWNER_DEFECTS
 from tests.sim.scene import play
 from tests.sim.totals import SEEDS
+
+ALL = (*DEFECTS, *OWNER_DEFECTS)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: f"{one.found_by} {one.name}")
+@pytest.mark.parametrize("defect", ALL, ids=lambda one: f"{one.found_by} {one.name}")
 def test_the_planted_defect_is_found(
     defect: Defect, monkeypatch: pytest.MonkeyPatch, publish_defect: Callable[[str, int], None]
 ) -> None:
@@ -35,4 +38,4 @@ def test_a_defect_that_makes_runs_differ_is_found_by_playing_twice(
 
 
 def test_every_invariant_has_a_planted_defect() -> None:
-    assert {defect.found_by for defect in DEFECTS} == set(INVARIANTS)
+    assert {defect.found_by for defect in ALL} == set(INVARIANTS)
