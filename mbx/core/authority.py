@@ -13,11 +13,14 @@ from mbx.core.errors import MbxError
 from mbx.core.limits import CLOCK_BACK_MAX_MS
 from mbx.core.policy import (
     ASK,
+    CLASSES,
     HOP_LIMITS,
     MANNERS,
+    YOLO,
     Policy,
     Revocation,
     Sender,
+    Source,
     read_policy,
     read_revocation,
 )
@@ -64,6 +67,9 @@ class Grant(NamedTuple):
         return HOP_LIMITS[self.level]
 
 
+ONESELF: Final = "mail from oneself delegates nothing"
+"""Why a policy for the sender itself grants nothing."""
+
 NOTHING: Final = Grant()
 """What holds where no record is about the two."""
 
@@ -103,7 +109,9 @@ FIRST: Final = Next()
 class Book:
     """The chain of policies and revocations, verified; `entries` newest first.
 
-    `version` is the newest place that was ever taken, as far as that can be known.
+    `version` is the newest place that was ever taken, as far as that can be known. `superseded`:
+    (version, recipient) -> the newer record that governs instead, whoever writes; '' for a policy
+    about mail from oneself.
     """
 
     own_host: str
@@ -111,6 +119,7 @@ class Book:
     revocations: tuple[Revocation, ...] = field(default=())
     version: int = 0
     next: Next = FIRST
+    superseded: Mapping[tuple[int, str], str] = field(default_factory=dict)
 
     @property
     def damaged(self) -> tuple[Damage, ...]:
@@ -135,10 +144,21 @@ class Book:
                 return self._judged(entry, damage, clock)
         return Grant(reason=_damaged(damage)) if damage else NOTHING
 
-    def standing(self, policy: Policy, clock: Clock) -> str:
-        """Why a policy grants nothing now, whoever writes; '' if it does."""
+    def standing(self, policy: Policy, clock: Clock, recipient: str | None = None) -> str:
+        """Why a policy grants nothing now, whoever writes; '' if it does.
+
+        `recipient`: to this identity; None: to any that it names.
+        """
         damage = next((one for one in self.damaged if one.version > policy.version), None)
-        return self._fault(policy, damage, clock)
+        return self._fault(policy, damage, clock) or self._superseding(policy, recipient)
+
+    def _superseding(self, policy: Policy, recipient: str | None) -> str:
+        to = [subject.identity for subject in policy.to] if recipient is None else [recipient]
+        newer = [self.superseded.get((policy.version, one)) for one in to]
+        if None in newer:
+            return ""
+        record = next(filter(None, newer), None)
+        return f"superseded by record {record}" if record else ONESELF
 
     def _judged(self, policy: Policy, damage: Damage | None, clock: Clock) -> Grant:
         fault = self._fault(policy, damage, clock)
@@ -187,8 +207,12 @@ def lowered(grant: Grant, content: Content) -> Grant:
 
 
 def manner(grant: Grant) -> str:
-    """How the agent is to work under the grant, '' where there is nothing to say."""
-    return MANNERS[grant.level] if grant.classes else ""
+    """How the agent is to work under the grant, '' where there is nothing to say.
+
+    The words of the strongest level tell of all its classes: fewer must not be told so.
+    """
+    is_less = grant.level == YOLO and grant.classes != CLASSES
+    return MANNERS[grant.level] if grant.classes and not is_less else ""
 
 
 def _damaged(damage: Damage) -> str:
@@ -232,7 +256,37 @@ def build(
     entries += _gap(0, above)
     revocations = tuple(entry for entry in entries if isinstance(entry, Revocation))
     version = max([floor, *places])
-    return Book(own_host, tuple(entries), revocations, version, _next(links, places, version))
+    following = _next(links, places, version)
+    superseded = _superseded(entries, own_host)
+    return Book(own_host, tuple(entries), revocations, version, following, superseded)
+
+
+def _superseded(entries: Sequence[Entry], own_host: str) -> dict[tuple[int, str], str]:
+    """The policies of which newer ones leave nothing, for each recipient; `entries` newest first.
+
+    The newest record about two governs whatever has become of it, so that an expired or revoked one
+    supersedes too. Mail from oneself is nobody's matter.
+    """
+    governing: dict[tuple[str, str, str], str] = {}
+    found: dict[tuple[int, str], str] = {}
+    for policy in (entry for entry in entries if isinstance(entry, Policy)):
+        for to in dict.fromkeys(subject.identity for subject in policy.to):
+            keys = [_senders(source, own_host) for source in policy.sources]
+            newer = [
+                governing.get((to, host, "")) or governing.get((to, host, who))
+                for host, who in keys
+                if who != to
+            ]
+            if None not in newer:
+                found[policy.version, to] = next(filter(None, newer), "")
+            for host, who in keys:
+                governing.setdefault((to, host, who), policy.id)
+    return found
+
+
+def _senders(source: Source, own_host: str) -> tuple[str, str]:
+    """Whom a source means: (host, identity), or (host, '') for everybody there."""
+    return (own_host, "") if source.kind == "local" else (source.host, source.identity)
 
 
 class _Place(NamedTuple):

@@ -22,7 +22,7 @@ from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.drafting import FORMER_KEY, INIT
 from mbx.daemon.effects import Arrived, Authorised, Effect
 from mbx.daemon.times import rfc3339
-from mbx.store import audit, owners
+from mbx.store import audit, identities, owners
 from mbx.store.database import Tx
 
 DRAFT_AGAIN: Final = "repeat the command: it makes a new draft"
@@ -138,6 +138,7 @@ def _chained(context: Context, tx: Tx, record: Record, payload: Mapping[str, Jso
     except RecordError as error:
         raise MbxError("owner-required", f"the record is not to be believed: {error}") from error
     _refuse_void(book, entry)
+    _refuse_misnamed(context, tx, entry)
     _audit(context, tx, record.kind, record, version=version, **_summary(entry))
     return Applied({"version": version, "before": {"policies": before}, **_summary(entry)}, version)
 
@@ -155,6 +156,28 @@ def _refuse_void(book: Book, entry: authority.Entry) -> None:
                 " this one was not signed later",
                 DRAFT_AGAIN,
             )
+
+
+def _refuse_misnamed(context: Context, tx: Tx, entry: authority.Entry) -> None:
+    """The owner read the names: ids of others beside them were not what was agreed to.
+
+    A request that was changed on its way to the key leads here, and a rename meanwhile.
+    """
+    if not isinstance(entry, Policy):
+        return
+    named = [(subject.identity, subject.name) for subject in entry.to]
+    for source in entry.sources:
+        if source.host == context.host.key_id:
+            if source.label != context.host.label:
+                raise MbxError("conflict", f"this host is not called {source.label}", DRAFT_AGAIN)
+            if source.kind == "identity":
+                named.append((source.identity, source.name))
+    for identity, name in named:
+        row = identities.by_identity(tx, identity)
+        if row is None or row.name != name:
+            now = f"is called {row.name}" if row else "is not known here"
+            words = f"the record names {name}; that identity {now}"
+            raise MbxError("conflict", words, DRAFT_AGAIN)
 
 
 def _summary(entry: authority.Entry) -> dict[str, JsonValue]:

@@ -98,7 +98,7 @@ class Reader:
         """What the owner delegated for mail of this sender (an identity of this host)."""
         known = self._grants.get(sender)
         if known is None and sender == self._recipient:
-            known = Grant(reason="mail from oneself delegates nothing")
+            known = Grant(reason=authority.ONESELF)
         if known is None:
             known = self._book.grant(self._recipient, Sender(sender, self._own_host), self._clock)
             self._grants[sender] = known

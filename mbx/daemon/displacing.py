@@ -35,6 +35,12 @@ def take_over(
     identity = identities.by_identity(tx, wanted.identity)
     if identity is None:
         raise MbxError("unknown-identity", "the identity of the record is not known here")
+    if identity.name != wanted.name:
+        raise MbxError(
+            "conflict",
+            f"the record names {wanted.name}; that identity is called {identity.name}",
+            "repeat the command: it makes a new draft",
+        )
     if identity.retired_ms is not None:
         raise MbxError("closed", f"{identity.name} is retired", "mbx identity list --all")
     row = leases.find(tx, identity.no)

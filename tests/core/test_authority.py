@@ -12,6 +12,7 @@ from mbx.core.authority import (
     FIRST,
     NO_RECORD,
     NOTHING,
+    ONESELF,
     Book,
     Clock,
     Content,
@@ -145,6 +146,84 @@ def test_a_policy_grants_its_level(level: str) -> None:
     chain.policy(level, exp_ms=NOW + 1_000)
     assert grant(chain.book()).classes == CLASSES_OF[level]
     assert bool(manner(grant(chain.book()))) == (level != "ask")
+
+
+def test_a_policy_of_which_newer_ones_leave_nothing_stands_as_superseded() -> None:
+    chain = Chain()
+    chain.policy("yolo", exp_ms=NOW + DAY)
+    chain.policy("collaborate", sources=(Source("identity", HOST, "vm", ANA, "ana"),))
+    chain.policy(to=(Subject(ANA, "ana"), Subject(BO, "bo")))
+    newest = chain.policy("ask")
+
+    def standing(recipient: str | None = None) -> list[str]:
+        book = chain.book()
+        return [book.standing(one, Clock(NOW), recipient) for one in book.policies()]
+
+    assert standing() == ["", "", *[f"superseded by record {newest}"] * 2]
+    assert standing(BO)[1] == f"superseded by record {newest}"
+    assert standing(ANA)[1] == ""
+    chain.revoke(newest)
+    assert standing(BO)[1] == f"superseded by record {newest}", "no older one comes back"
+
+
+def test_a_policy_about_mail_from_oneself_grants_nothing_and_says_so() -> None:
+    chain = Chain()
+    chain.policy(sources=(Source("identity", HOST, "vm", BO, "bo"),))
+    book = chain.book()
+    assert book.standing(book.policies()[0], Clock(NOW)) == ONESELF
+
+
+def test_a_policy_that_still_governs_somebody_is_not_superseded() -> None:
+    chain = Chain()
+    chain.policy("yolo", exp_ms=NOW + DAY)
+    for sources in (
+        (Source("identity", HOST, "vm", ANA, "ana"),),
+        (Source("host", OTHER_HOST, "lab"),),
+    ):
+        chain.policy("ask", sources=sources)
+        book = chain.book()
+        assert book.standing(book.policies()[-1], Clock(NOW)) == ""
+
+
+@given(st.data())
+def test_a_superseded_policy_governs_nobody_and_any_other_somebody(data: st.DataObject) -> None:
+    people = [ANA, BO, "k" * 26]
+    source = st.sampled_from(
+        [Source("local"), Source("host", HOST, "vm"), Source("host", OTHER_HOST, "lab")]
+        + [Source("identity", HOST, "vm", one, "some-name") for one in people]
+    )
+    chain = Chain()
+    for _ in range(data.draw(st.integers(1, 6))):
+        to = data.draw(st.lists(st.sampled_from(people), min_size=1, unique=True))
+        chain.policy(
+            to=tuple(Subject(one, "some-name") for one in to),
+            sources=tuple(data.draw(st.lists(source, min_size=1, max_size=3, unique=True))),
+        )
+    book = chain.book()
+    # A stranger stands for everybody of a host whom no policy names.
+    senders = [Sender(one, host) for one in [*people, "q" * 26] for host in (HOST, OTHER_HOST)]
+    governing = {
+        book.grant(to, sender, Clock(NOW)).record
+        for to in people
+        for sender in senders
+        if sender.identity != to
+    }
+    for policy in book.policies():
+        superseded = book.standing(policy, Clock(NOW)) != ""
+        assert superseded == (policy.id not in governing)
+
+
+@pytest.mark.parametrize("classes", [("read",), ("read", "edit"), CLASSES_OF["yolo"][:-1]])
+def test_words_of_everything_stand_only_where_everything_is_granted(
+    classes: tuple[str, ...],
+) -> None:
+    chain = Chain()
+    chain.policy("yolo", classes=classes, exp_ms=NOW + DAY)
+    assert manner(grant(chain.book())) == ""
+    chain.policy("yolo", exp_ms=NOW + DAY)
+    found = grant(chain.book())
+    assert "everything" in manner(found)
+    assert manner(lowered(found, Content(is_external=True))) == ""
 
 
 def test_a_policy_about_others_neither_grants_nor_hides_one() -> None:

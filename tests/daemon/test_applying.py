@@ -141,6 +141,22 @@ def test_a_takeover_for_another_epoch_displaces_nobody(desk: OfficeDesk, owner: 
     assert desk.call(shell(3), "session.whoami")["agent"] == "ui-dev"
 
 
+def test_a_takeover_whose_name_is_not_that_of_its_identity_displaces_nobody(
+    desk: OfficeDesk, owner: Owner
+) -> None:
+    desk.holder("ui-dev", 1)
+    victim = desk.holder("api-dev", 3)
+    met(desk, harness(2, "s-2"))
+    draft = owner.draft("takeover", name="ui-dev", cli="claude", session="s-2")
+    other = owner.draft("takeover", name="api-dev", cli="claude", session="s-2")
+    payload = {**content(draft), "identity": content(other)["identity"]}
+    before = state(desk)
+    record = wire("takeover", payload, owner.key)
+    assert desk.refusal(nobody(), "owner.apply", record=record).code == "conflict"
+    assert state(desk) == before
+    assert desk.call(victim, "session.whoami")["agent"] == "api-dev"
+
+
 def test_an_expired_takeover_is_refused_also_by_a_clock_that_was_set_back(
     desk: OfficeDesk, owner: Owner
 ) -> None:
@@ -204,6 +220,55 @@ def test_a_policy_shows_on_mail_of_the_sender_that_it_names_and_on_no_other(
     inbox = desk.call(ui, "mail.inbox")["messages"]
     assert {one["policy"] for one in inbox} == {"ask"}
     assert "revoked" in str(read(desk, ui, str(inbox[0]["id"]))["policy_line"])
+
+
+@pytest.mark.parametrize(
+    ("side", "field", "text"),
+    [
+        ("to", "name", "api-dev"),
+        ("from", "name", "ui-dev"),
+        ("from", "label", "lab"),
+        ("to", "identity", "z" * 26),
+    ],
+)
+def test_a_policy_whose_names_and_ids_do_not_belong_together_is_refused(
+    desk: OfficeDesk, owner: Owner, side: str, field: str, text: str
+) -> None:
+    desk.holder("ui-dev", 1)
+    desk.holder("api-dev", 2)
+    draft = owner.draft("policy", to=["ui-dev"], level="yolo", **{"from": ["api-dev"]})
+    payload = content(draft)
+    payload[side][0][field] = text
+    before = state(desk)
+    record = wire("policy", payload, owner.key)
+    assert desk.refusal(nobody(), "owner.apply", record=record).code == "conflict"
+    assert state(desk) == before
+    assert owner.apply(owner.signed(draft))["applied"]
+
+
+def test_an_agent_is_told_of_the_policies_that_govern_and_of_no_other(
+    desk: OfficeDesk, owner: Owner
+) -> None:
+    ui, api = desk.holder("ui-dev", 1), desk.holder("api-dev", 2)
+
+    def policy(level: str, *to: str, source: str = "local") -> str:
+        desk.world.pass_ms(1_000)
+        wanted = {"to": list(to), "from": [source], "level": level}
+        return str(owner.do("policy", **wanted)["id"])
+
+    def told(agent: Caller) -> list[str]:
+        policies = desk.call(agent, "session.whoami")["policies"]
+        return [one["id"] for one in policies]
+
+    wide = policy("yolo", "ui-dev", "api-dev")
+    policy("collaborate", "ui-dev", source="api-dev")
+    newest = policy("ask", "ui-dev")
+    assert told(ui) == [newest]
+    assert told(api) == [wide]
+    listed = desk.call(nobody(), "policy.list", to="ui-dev", all=True)["policies"]
+    superseded = f"superseded by record {newest}"
+    assert [one["state"] for one in listed] == ["in effect", superseded, superseded]
+    assert desk.call(nobody(), "owner.show")["policies_in_effect"] == 2
 
 
 def test_what_comes_from_outside_allows_no_more_than_reading_whoever_passes_it_on(

@@ -32,12 +32,12 @@ def _list(context: Context, tx: Tx, caller: Open, request: ListRequest) -> Answe
     chosen = [
         policy
         for policy in book.policies()
-        if (request.every or not book.standing(policy, clock))
+        if (request.every or not book.standing(policy, clock, to))
         and (to is None or policy.concerns(to))
     ]
     return Answer(
         {
-            "policies": [shown(tx, book, policy, clock) for policy in chosen],
+            "policies": [shown(tx, book, policy, clock, to) for policy in chosen],
             "version": book.version,
             "damage": [{"version": one.version, "reason": one.reason} for one in book.damaged],
             "clock_behind": clock.is_behind,
@@ -55,9 +55,9 @@ def _show(context: Context, tx: Tx, caller: Open, text: str) -> Answer:
     return Answer(shown(tx, book, drafting.policy_called(context, tx, text), clock))
 
 
-def shown(tx: Tx, book: Book, policy: Policy, clock: Clock) -> Result:
-    """One policy; `state` is in-effect, or why it grants nothing now."""
-    fault = book.standing(policy, clock)
+def shown(tx: Tx, book: Book, policy: Policy, clock: Clock, recipient: str | None = None) -> Result:
+    """One policy; `state` is in effect, or why it grants nothing now (to this recipient)."""
+    fault = book.standing(policy, clock, recipient)
     return {
         "id": policy.id,
         "version": policy.version,

@@ -106,7 +106,7 @@ def _policies(context: Context, tx: Tx, binding: Binding) -> list[Result]:
             "until": rfc3339(policy.exp_ms),
         }
         for policy in book.policies()
-        if policy.concerns(binding.identity) and not book.standing(policy, clock)
+        if policy.concerns(binding.identity) and not book.standing(policy, clock, binding.identity)
     ]
 
 
