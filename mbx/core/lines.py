@@ -15,10 +15,14 @@ UNVERIFIED: Final = "unverified-sender"
 POLICY_ASK: Final = "ask"
 _ASK_MEANS: Final = "read, answer, share information, ack; nothing more is delegated"
 
+_OURS: Final = "tru[s5]t|p[o0][li1|][li1|]cy|auth[o0]r[li1|]ty"
+"""Our words, also with the letters and digits of ASCII that look like theirs."""
 _IMITATION: Final = re.compile(
-    r"[\W\d_]*(?:trust|policy|authority)(?:[\W_]*line)?[\W_]*[:=\u02d0\u2236\ua789]", re.IGNORECASE
+    rf"[\W\d_]*(?:{_OURS})(?:[\W_]*line)?[\W_]*[:=\u02d0\u2236\ua789]", re.IGNORECASE
 )
-_WORDS: Final = ("trust", "policy", "authority")
+_ALIKE: Final = bytes.maketrans(b"01l|5", b"oiiis")
+_WORDS: Final = (b"trust", b"poiicy", b"authority")
+"""Our words as `_ALIKE` makes them: a look at memory's speed, before the pattern's."""
 _TAGS: Final = re.compile(r"</?[a-z][^<>\n]{0,80}>", re.IGNORECASE)
 _UNSEEN: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"
@@ -33,10 +37,11 @@ _UNSEEN_ASCII: Final = bytes((*range(0x09), *range(0x0E, 0x1C), 0x7F))
 """Of these, what a text of ASCII can have (the pattern costs 800 instructions a character)."""
 _LOOK_ALIKES: Final = str.maketrans(
     "\u0430\u0441\u0435\u04bb\u0456\u04cf\u043e\u0440\u0455\u0442\u0443\u04af\u0433"
-    "\u03b1\u03b5\u03b9\u03bf\u03c1\u03c4\u03c5\u03b3\u0131\u057d\u0578\u0570",
-    "acehilopstyyraeioptuyiuuh",
+    "\u03b1\u03b5\u03b9\u03bf\u03c1\u03c4\u03c5\u03b3\u0131\u057d\u0578\u0570"
+    "\u1d00\u1d04\u029c\u026a\u029f\u1d0f\u1d18\u0280\ua731\u1d1b\u1d1c\u028f",
+    "acehilopstyyraeioptuyiuuhachiloprstuy",
 )
-"""Small letters of other scripts for the Latin ones of our words."""
+"""Small letters of other scripts, and small capitals, for the Latin ones of our words."""
 
 
 class Lines(NamedTuple):
@@ -98,7 +103,7 @@ def policy_line(grant: Grant, rfc3339: Callable[[int], str]) -> str:
 def imitations(body: str) -> int:
     """How many lines of a body look like a trust or policy line of ours."""
     seen = body if _is_all_seen(body) else _seen(body)
-    folded = seen.casefold()
+    folded = seen.casefold().encode("utf-8", "replace").translate(_ALIKE)
     if not any(word in folded for word in _WORDS):
         return 0
     seen = _TAGS.sub("", seen)
