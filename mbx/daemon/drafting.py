@@ -234,7 +234,11 @@ def _check(read: Callable[[], object]) -> None:
 
 def policy_called(context: Context, tx: Tx, text: str) -> Policy:
     """The one policy whose record id starts with `text`. Raises MbxError not-found, ambiguous."""
-    prefix = parse_prefix(text)
+    try:
+        prefix = parse_prefix(text)
+    except MbxError as error:
+        error.next_step = "mbx policy list --all"
+        raise
     found = [one for one in context.authority.book(tx).policies() if prefix.matches(one.id)]
     if not found:
         raise MbxError("not-found", f"no policy with id {text}", "mbx policy list --all")

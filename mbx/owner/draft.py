@@ -34,7 +34,8 @@ _MAIL: Final = "owner-mail"
 _MARGIN: Final = "    | "
 _ENVELOPE: Final = ("v", "type", "iat", "exp", "nonce", "aud", "owner")
 """What every record has; the rest is what it is about, and is shown last, near the question."""
-_TIMES: Final = ("iat", "exp")
+_TIMES: Final = frozenset({"iat", "exp", "since", "high", "sent_at", "external_since"})
+"""Last parts of labels whose numbers are times in ms, beside those that end with ``_ms``."""
 
 
 class Expected(NamedTuple):
@@ -162,7 +163,7 @@ def _plain(label: str, value: JsonValue) -> str:
         return "yes" if value else "no"
     if isinstance(value, list | dict):
         return "none (an empty list)"
-    is_time = label in _TIMES or label.endswith("_ms")
+    is_time = label.rpartition(".")[2] in _TIMES or label.endswith("_ms")
     return f"{value} ({_moment(value)})" if is_time and isinstance(value, int) else str(value)
 
 

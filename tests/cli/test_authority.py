@@ -37,8 +37,10 @@ def test_a_takeover_is_planned_agreed_and_told(desk: Desk, owner: Human) -> None
     there = session_of(new)
     planned = owner.run(f"mbx identity takeover ui-dev --cli shell --session {there}")
     assert planned.status == 2
-    assert "held by shell" in planned.err
+    assert "ui-dev is held by shell" in planned.err
     assert "--force" in planned.err
+    vain = owner.run("mbx identity takeover ui-dev --cli shell --session nobodys")
+    assert "no living session shell nobodys" in vain.err, "the plan tells what would be refused"
     command = f"mbx identity takeover ui-dev --force --cli shell --session {there} --reason hangs"
     owner.shell.start(command)
     shown = owner.agree()
@@ -85,10 +87,18 @@ def test_a_policy_is_set_seen_by_the_agent_and_taken_back(desk: Desk, owner: Hum
     table = owner.run("mbx policy list").out
     assert "in effect" in table
     assert "in 7 h" in table
+    narrow = owner.run("COLUMNS=60 mbx policy list").out
+    assert "in effect" in narrow
+    assert "in 7 h" in narrow, "what counts is not cut off"
+    assert "next: mbx policy list --all" in owner.run("mbx policy show web").err
+    unsaid = owner.run("mbx policy revoke")
+    assert (unsaid.status, "--all" in unsaid.err) == (2, True)
+    assert "next: mbx policy list" in unsaid.err
     assert "api-dev@" in owner.run(f"mbx policy show {listed[0]['id'][:8]}").out
     assert document(agent.run("mbx whoami --json"))["policies"][0]["id"] == listed[0]["id"]
     done = owner.sign(f"mbx policy revoke {listed[0]['id'][:8]}")
     assert done.status == 0, done.err
+    assert f"revoked: {listed[0]['id']}" in done.out
     shown = agent.run(f"mbx read {message}").out
     assert "policy: ask" in shown
     assert "revoked by record" in shown
@@ -101,6 +111,7 @@ def test_a_policy_is_set_seen_by_the_agent_and_taken_back(desk: Desk, owner: Hum
         ("web-dev --level ask --classes edit --from local", "cannot delegate edit"),
         ("web-dev --level yolo --ttl 30d --from local", "7 days at most"),
         ("web-dev --level collaborate --ttl 31d --from local", "30 days at most"),
+        ("web-dev --level collaborate --ttl 99999d --from local", "30 days at most"),
         ("web-dev --level collaborate --ttl soon --from local", "no time"),
         ("web-dex --level collaborate --from local", "did you mean"),
         ("web-dev --level collaborate --from role:nobodys", "nobody has the role"),

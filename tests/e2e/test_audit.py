@@ -212,6 +212,14 @@ ROWS: Final[dict[str, dict[str, Any]]] = {
         "act": "revoke",
         "details": {"version": 2, "revokes": ["r", "s"]},
     },
+    "right at 2026-09-21T14:13:20Z, although it was 2026-09-21T14:13:21Z": {
+        "act": "clock",
+        "details": {"before": 1_790_000_001_000, "after": 1_790_000_000_000},
+    },
+    "right at -1, although it was soon": {
+        "act": "clock",
+        "details": {"before": "soon", "after": -1},
+    },
     "a is b": {"act": "rename", "details": {"name": "b", "old_name": "a"}},
     "codex 000000000000; epoch 1": {
         "act": "claim",

@@ -154,6 +154,11 @@ def test_times_are_told_in_words_too() -> None:
     rows = shown(draft(content(exp=2**53 - 1)))
     assert "  iat: 1790000000000 (2026-09-21 14:13:20 UTC)" in rows
     assert "  exp: 9007199254740991 (no time that a calendar has)" in rows
+    holder = {"since": 1_790_000_000_000}
+    rows = shown(draft(content(holder=holder, high=1_790_000_000_000, epoch=1_790_000_000_000)))
+    assert "  holder.since: 1790000000000 (2026-09-21 14:13:20 UTC)" in rows
+    assert "  high: 1790000000000 (2026-09-21 14:13:20 UTC)" in rows
+    assert "  epoch: 1790000000000" in rows
 
 
 def test_the_facts_of_the_daemon_are_marked_and_replace_nothing() -> None:

@@ -1,6 +1,7 @@
 """`mbx audit`."""
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
@@ -13,6 +14,8 @@ from mbx.wire import JsonObject
 
 ROWS_DEFAULT: Final = 20
 ROWS_MAX: Final = 200
+_TIME_MAX_MS: Final = 253_402_300_799_999
+"""The last moment that a calendar of four-digit years has."""
 SHORT_CHARS: Final = 12
 """Characters of ids of records, sessions and messages in the table; --json has them whole."""
 
@@ -145,10 +148,22 @@ def _rename(facts: Facts) -> Iterator[str]:
     yield f"{facts.get('old_name')} is {facts.get('name')}"
 
 
+def _clock(facts: Facts) -> Iterator[str]:
+    yield f"right at {_time(facts.get('after'))}, although it was {_time(facts.get('before'))}"
+
+
 def _any(facts: Facts) -> Iterator[str]:
     for name, value in facts.items():
         if name not in ("seq", "name") and value is not None:
             yield f"{name} {_list(value)}"
+
+
+def _time(at_ms: object) -> str:
+    """A time in ms UTC."""
+    if type(at_ms) is not int or not 0 <= at_ms <= _TIME_MAX_MS:
+        return str(at_ms)
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _session(value: object) -> str:
@@ -163,6 +178,7 @@ def _list(value: object) -> str:
 
 _WORDS: Final[Mapping[str, Callable[[Facts], Iterator[str]]]] = {
     "acted": _acted,
+    "clock": _clock,
     "policy": _policy,
     "rename": _rename,
     "revoke": _revoke,
@@ -186,10 +202,15 @@ def _verify(session: Session) -> int:
         if left:
             session.output.text(f"and {left} more")
         session.output.text(
-            f"the audit log was changed: {found['faults_total']} faults in {found['rows']} rows",
+            f"the audit log was changed: {_counted(found['faults_total'], 'fault')}"
+            f" in {_counted(found['rows'], 'row')}",
             "next: keep a copy of the whole home folder aside, then look at what was changed",
         )
     return 0 if found["ok"] else 1
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _verified(session: Session) -> JsonObject:

@@ -98,7 +98,10 @@ def show(session: Session) -> None:
         return
     rows = [(name.replace("_", " "), cell(known[name])) for name in _KEY_FIELDS if name in known]
     rows += [(label, cell(answer.get(name))) for name, label in _CHAIN_FIELDS.items()]
-    rows += [("damage", cell(one.get("reason"))) for one in answer.get("damage") or ()]
+    rows += [
+        ("damage", f"record {cell(one.get('version'))} {cell(one.get('reason'))}")
+        for one in answer.get("damage") or ()
+    ]
     rows.append(("key file", f"{cell(file['path'])} ({cell(file['state'])})"))
     head = "the owner of this host" if known else "this host has no owner yet"
     lines = [f"  {label:<{_LABEL_CHARS}}  {value}" for label, value in rows]

@@ -15,6 +15,9 @@ from mbx.wire import JsonObject
 
 _TERM = re.compile(r"([1-9][0-9]{0,4})(m|h|d)")
 _UNIT_S = {"m": 60, "h": 3_600, "d": 86_400}
+TERM_MAX_S = 365 * 86_400
+"""What the daemon takes for a term, to tell how long the level's may be; none may be so long."""
+
 _ID_CHARS = 8
 _LABEL_CHARS = 9
 
@@ -96,7 +99,7 @@ def set_(
         level=level,
         **{"from": addresses(sources)},
         classes=addresses(classes) or None,
-        projects=[project_at(path) for path in projects] or None,
+        projects=list(dict.fromkeys(map(project_at, projects))) or None,
         ttl_s=None if ttl is None else term_s(ttl),
         reason=reason,
     )
@@ -123,8 +126,8 @@ def list_(session: Session, to: str | None, everything: bool) -> None:
         return
     rows = [_row(entry, session.now_ms()) for entry in answer["policies"]]
     if rows:
-        heads = ("ID", "TO", "LEVEL", "CLASSES", "FROM", "UNTIL", "STATE")
-        session.output.table(heads, rows, flexible=6)
+        heads = ("ID", "LEVEL", "UNTIL", "TO", "STATE", "FROM", "CLASSES")
+        session.output.table(heads, rows, flexible=4)
     else:
         session.output.text(
             "no policies in effect: every agent asks",
@@ -187,10 +190,13 @@ def revoke(
 
     A revoked policy never holds again, also when it arrives later. Agents ask again at once.
     """
+    if everything == bool(policy_ids):
+        raise MbxError("usage", "give the ids of policies, or --all", "mbx policy list")
     carry_out(
         session,
         "revoke",
         draft_file,
+        _tell_revoked,
         records=list(policy_ids) or None,
         all=everything or None,
         reason=reason,
@@ -202,7 +208,7 @@ def term_s(text: str) -> int:
     match = _TERM.fullmatch(text)
     if match is None:
         raise MbxError("usage", f"--ttl {text!r} is no time", "write it like 90m, 8h or 7d")
-    return int(match[1]) * _UNIT_S[match[2]]
+    return min(int(match[1]) * _UNIT_S[match[2]], TERM_MAX_S)
 
 
 def _tell_set(session: Session, answer: JsonObject) -> None:
@@ -216,13 +222,20 @@ def _tell_set(session: Session, answer: JsonObject) -> None:
     )
 
 
+def _tell_revoked(session: Session, answer: JsonObject) -> None:
+    again = "already " if answer.get("duplicate") else ""
+    revoked = answer.get("revokes")
+    what = ", ".join(map(cell, revoked)) if isinstance(revoked, list) else "all signed up to now"
+    session.output.text(f"{again}revoked: {what}", f"  by record {cell(answer.get('id'))}")
+
+
 def _row(entry: JsonObject, now_ms: int) -> tuple[str, ...]:
     return (
         cell(entry.get("id"))[:_ID_CHARS],
-        ", ".join(map(cell, entry.get("to") or ())),
         cell(entry.get("level")),
-        ", ".join(map(cell, entry.get("classes") or ())) or "-",
-        ", ".join(map(cell, entry.get("from") or ())),
         ago(entry.get("until"), now_ms),
+        ", ".join(map(cell, entry.get("to") or ())),
         cell(entry.get("state")),
+        ", ".join(map(cell, entry.get("from") or ())),
+        ", ".join(map(cell, entry.get("classes") or ())) or "-",
     )

@@ -88,7 +88,8 @@ def send(
         from mbx.cli.authority import carry_out
 
         if key is not None or reply_to is not None:
-            raise MbxError("usage", "--key and --reply-to do not go with --owner", "see mbx reply")
+            step = "leave it out; to answer a message: mbx reply --owner ID -m BODY"
+            raise MbxError("usage", "--key and --reply-to do not go with --owner", step)
         carry_out(
             session,
             "send",

@@ -48,7 +48,7 @@ def takeover(
     nothing happens. It holds for five minutes. Run `mbx whoami` in the other session first.
     """
     if not force:
-        _tell_plan(session, name, cli, session_id)
+        _tell_plan(session, name, cli, session_id, reason)
         return
     carry_out(
         session,
@@ -62,13 +62,19 @@ def takeover(
     )
 
 
-def _tell_plan(session: Session, name: str, cli: str, session_id: str) -> None:
+def _tell_plan(session: Session, name: str, cli: str, session_id: str, reason: str | None) -> None:
+    """Say what would happen, by a draft that nobody signs: what cannot be is refused here too."""
+    session.ask(
+        "owner.draft", act="takeover", name=name, cli=cli, session=session_id, reason=reason
+    )
     entry = session.ask("identity.show", name=name)
     holder = entry.get("holder")
-    who = f"{cell(holder['cli'])} {cell(holder['session'])}" if holder else "nobody"
+    state = entry["state"]
+    if holder:
+        state = f"{state} by {cell(holder['cli'])} {cell(holder['session'])}"
     raise MbxError(
         "usage",
-        f"{name} is {entry['state']}, held by {who}; it would go to {cli} {session_id}",
+        f"{name} is {state}; it would go to {cli} {session_id}",
         "add --force to do it: you will be asked for your passphrase",
         holder=holder,
     )
