@@ -31,6 +31,7 @@ _MANNERS: Final[Mapping[str, str]] = {
     "autonomous": "no check-ins; what is outward goes to the owner as a decision",
     "yolo": "everything, permission prompts too",
 }
+_ALL_CLASSES: Final = 4
 _ASK: Final = "read, answer, share information, ack; nothing more is delegated"
 _DAMAGED: Final = "damaged"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -177,12 +178,31 @@ def granted(state: State, asked: Question) -> Granted:
 
 
 def in_effect(state: State, now_ms: int, damaged: frozenset[str]) -> int:
-    """How many policies grant something to somebody."""
+    """How many policies grant something to somebody: each is the newest about some two."""
+    policies = [one for one in state.chain if one.kind == "policy" and one.id not in damaged]
+    contents = [json.loads(one.payload) for one in policies]
+    recipients = {to["identity"] for content in contents for to in content["to"]}
+    senders = {
+        source["identity"]
+        for content in contents
+        for source in content["from"]
+        if "identity" in source
+    }
+    governing = set()
+    for recipient in recipients:
+        for sender in senders | recipients | {"somebody else"}:
+            asked = Question(sender, recipient, contents[0]["aud"], now_ms, damaged)
+            about = [
+                one.id
+                for one, content in zip(policies, contents, strict=True)
+                if sender != recipient and _is_about(content, asked)
+            ]
+            governing |= set(about[-1:])
     asked = Question("", "", "", now_ms, damaged)
     count, is_damaged = 0, False
     for one in reversed(state.chain):
         is_damaged = is_damaged or one.id in damaged
-        count += one.kind == "policy" and not _judged(state, one, asked, is_damaged).why
+        count += one.id in governing and not _judged(state, one, asked, is_damaged).why
     return count
 
 
@@ -262,7 +282,9 @@ def _policy_line(grant: Granted) -> str | None:
     if not grant.classes:
         told = [_ASK, grant.why, record if grant.record else ""]
         return f"policy: ask ({'; '.join(one for one in told if one)})"
-    told = [", ".join(grant.classes), _MANNERS.get(grant.level, ""), grant.why, record]
+    is_less = grant.level == "yolo" and len(grant.classes) < _ALL_CLASSES
+    manner = "" if is_less else _MANNERS.get(grant.level, "")
+    told = [", ".join(grant.classes), manner, grant.why, record]
     told.append(f"until {_time(grant.exp_ms)}")
     if grant.projects:
         told.append(f"projects {', '.join(grant.projects)}")

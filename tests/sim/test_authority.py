@@ -272,6 +272,13 @@ def a_void_policy_counts_as_in_effect(story: Reign) -> None:
     story.call("owner/0-0", "owner.show", {}, "ok", told, changes=False)
 
 
+def a_superseded_policy_counts_as_in_effect(story: Reign) -> None:
+    story.policy("ben")
+    story.policy("ben", "ask", ())
+    told = {"policy_version": 2, "policies_in_effect": 2}
+    story.call("owner/0-0", "owner.show", {}, "ok", told, changes=False)
+
+
 # --- I14 ------------------------------------------------------------------------------------------
 
 
@@ -368,6 +375,7 @@ BAD = {
         a_record_follows_another_one,
         the_version_fell,
         a_void_policy_counts_as_in_effect,
+        a_superseded_policy_counts_as_in_effect,
     ],
     "I14": [
         an_answer_forgets_where_it_came_from,
