@@ -85,12 +85,21 @@ def authorise(session: Session, act: str, /, **facts: object) -> Record:
     from mbx.owner.terminal import Terminal
 
     with Terminal() as terminal:  # first: without one nothing else is worth asking
+        require_owners_terminal(session)
         path = session.paths.owner_key_path()
         key = keyfile.load(path)
         draft, expected = request(session, act, **facts)
         if key.key_id != expected.owner:
             raise another_owner(path, expected.owner, key.key_id)
         return signing.sign(terminal, draft, key, expected)
+
+
+def require_owners_terminal(session: Session) -> None:
+    """No passphrase is asked for below an agent CLI. Raises MbxError owner-required.
+
+    The daemon's word, by the smallest call that it keeps for the owner's terminal.
+    """
+    session.ask("owner.inbox", limit=1)
 
 
 def request(session: Session, act: str, /, **facts: object) -> "tuple[Draft, Expected]":

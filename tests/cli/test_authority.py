@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Desk, document
 from tests.cli.owners import PASSPHRASE, Human
-from tests.support.shells import Shell
+from tests.support.shells import Shell, look_alike
 
 
 @pytest.fixture(scope="module")
@@ -148,13 +149,18 @@ def test_the_owners_letter_shows_its_authority_and_is_answered(desk: Desk, owner
 
 
 def test_below_an_agent_or_without_a_terminal_the_owner_signs_nothing(
-    desk: Desk, owner: Human
+    desk: Desk, owner: Human, tmp_path: Path
 ) -> None:
     done = desk.bare().run("mbx policy revoke --all")
     assert done.status == 1
     assert "terminal" in done.err
     refused = desk.bare().run("mbx send --owner --to owner --subject S -m B")
     assert refused.status == 1
+    claude = look_alike(tmp_path, "claude")
+    for command in ("mbx policy revoke --all", "mbx owner rotate"):
+        below = owner.run(f"{claude} -c '{command}; exit $?'")
+        assert below.status == 1
+        assert "agent CLI" in below.err
 
 
 def test_lines_that_imitate_ours_are_pointed_out(desk: Desk) -> None:

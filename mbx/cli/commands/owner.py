@@ -12,6 +12,7 @@ from mbx.cli.authority import (
     carry_out,
     draft_option,
     known_owner,
+    require_owners_terminal,
     tell_applied,
 )
 from mbx.cli.command import command, completed
@@ -252,6 +253,7 @@ def rotate(session: Session) -> None:
     """
     path = session.paths.owner_key_path()
     with Terminal() as terminal:
+        require_owners_terminal(session)
         old = keyfile.load(path)
         known, host = known_owner(session)
         pending = _found(path + NEXT_SUFFIX)
