@@ -288,7 +288,9 @@ def test_an_oversized_body_does_not_hide_that_the_lease_is_missing(
 
 def test_a_refused_command_changes_nothing(desk: Desk) -> None:
     bare = desk.bare()
+    desk.run("daemon", "start")  # whichever test is the first
     before = json.loads(desk.run("daemon", "status", "--hash", "--json").stdout)["state_hash"]
+    assert before is not None
     for command in ("inbox", "ack zzzzzz", "send --to ana --subject S -m x", "identity release"):
         assert bare.run(f"mbx {command}").status == NO_LEASE
     after = json.loads(desk.run("daemon", "status", "--hash", "--json").stdout)["state_hash"]
