@@ -141,7 +141,7 @@ _VARYING: Final[tuple[tuple[str, str, _Make], ...]] = (
     ("boundary", r"\b[0-9a-f]{32}\b", lambda n, _: _digest(f"boundary {n}").hex()[:32]),
     ("id", r"\b[0-9a-hjkmnp-tv-z]{26}\b", lambda n, _: crockford(_digest(f"id {n}"))),
     ("cursor", r"\b(inbox|sent)\.[0-9a-f]{8}\.\d+", lambda n, m: f"{m[1]}.5eed{n:04x}.{n}"),
-    ("signature", r"\b[A-Za-z0-9+/]{86}==", lambda n, _: _base64(f"signature {n}")),
+    ("signature", r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{86}==", lambda n, _: _base64(f"signature {n}")),
     ("session", r"\b\d+-\d{3,}\b(?!-)", lambda n, _: f"{4800 + n}-{120000 + 37 * n}"),
 )
 """(kind, pattern, the n-th sample). Order matters: longer patterns first."""
