@@ -11,6 +11,7 @@ from mbx.core.text import check_line, check_text
 from mbx.daemon import forwarding, granting, listing, retiring
 from mbx.daemon.budget import Budget
 from mbx.daemon.context import Answer, Context, Result
+from mbx.daemon.drafting import named
 from mbx.daemon.effects import Renamed
 from mbx.daemon.gate import Holder, Open, Session, holder_of
 from mbx.daemon.methods.table import lease_method, open_method, session_method
@@ -67,7 +68,7 @@ def _read_show(params: Params) -> str:
 
 
 def _show(context: Context, tx: Tx, caller: Open, name: str) -> Answer:
-    identity = _named(tx, name)
+    identity = named(tx, name)
     own = caller.binding.identity_no if caller.binding else None
     return Answer(_entry(context, tx, identity, leases.find(tx, identity.no), own))
 
@@ -191,7 +192,7 @@ def _claim(context: Context, tx: Tx, caller: Session, request: ClaimRequest) -> 
         _refuse_second(caller, request.name)
         new = RegisterRequest(request.name, request.role, "", None)
         return _grant(context, tx, caller, _create(context, tx, new))
-    identity = identity or _named(tx, request.name)
+    identity = identity or named(tx, request.name)
     if identity.retired_ms is not None:
         raise MbxError("closed", f"{identity.name} is retired", _LIST)
     held = caller.binding
@@ -389,20 +390,6 @@ def _release(context: Context, tx: Tx, caller: Session, request: None) -> Answer
         raise LookupError("the gate admitted a session that the store does not know")
     ended = granting.release(tx, context.moment, identity, session)
     return Answer({"released": identity.name, "epoch": ended.epoch}, (ended,))
-
-
-def _named(tx: Tx, name: str) -> IdentityRow:
-    identity = identities.by_name(tx, name)
-    if identity is None or name == names.OWNER:
-        close = names.suggest(name, identities.names(tx))
-        hint = f"; did you mean {' or '.join(close)}?" if close else ""
-        raise MbxError(
-            "unknown-identity",
-            f"there is no identity of that name{hint}",
-            _LIST,
-            suggestions=close,
-        )
-    return identity
 
 
 METHODS: Final = (
