@@ -4,11 +4,11 @@ A directive names each identity with the epoch of its lease, so that it acts on 
 whoever claims one of them in between makes the whole directive fail.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from mbx.core.canonical import JsonValue
+from mbx.core.ids import is_id
 from mbx.core.limits import DIRECTIVE_IDENTITIES_MAX
 from mbx.core.record import RecordError
 
@@ -21,7 +21,6 @@ PRUNE: Final = "prune"
 FORWARD: Final = "forward"
 """End one identity, if it is not ended yet, and let another have its mail from now on."""
 
-_ID: Final = re.compile("[0-9a-hjkmnp-tv-z]{26}")
 _ENVELOPE: Final = frozenset("v type iat nonce aud owner act".split())
 _SEEN_FIELDS: Final = frozenset({"identity", "name", "epoch"})
 _FIELDS: Final = {
@@ -118,7 +117,7 @@ def _read_seen(value: JsonValue) -> Seen:
     if not isinstance(value, dict) or value.keys() != _SEEN_FIELDS:
         raise RecordError(6, "an identity is not named by id, name and epoch")
     identity, name = value["identity"], value["name"]
-    if not isinstance(identity, str) or _ID.fullmatch(identity) is None:
+    if not is_id(identity):
         raise RecordError(6, "identity is not an id")
     if not isinstance(name, str):
         raise RecordError(6, "name is no text")

@@ -1,13 +1,15 @@
 """Ids as people type them: unique prefixes of the 26 characters, turned into ranges of integers."""
 
+import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeGuard
 
 from mbx.core.errors import MbxError
 from mbx.core.limits import ID_CHARS, ID_PREFIX_MIN_CHARS
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _VALUE: Final = {letter: value for value, letter in enumerate(_ALPHABET)}
+_WHOLE: Final = re.compile(f"[{_ALPHABET}]{{{ID_CHARS}}}")
 _KEY_BITS: Final = 64
 
 
@@ -22,6 +24,11 @@ class IdPrefix:
     def matches(self, full_id: str) -> bool:
         """True when this id starts with the prefix."""
         return full_id.startswith(self.text)
+
+
+def is_id(value: object) -> TypeGuard[str]:
+    """Whether this is a whole id: of a record, a key or an identity."""
+    return isinstance(value, str) and _WHOLE.fullmatch(value) is not None
 
 
 def id8(digest: bytes) -> int:

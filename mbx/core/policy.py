@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from mbx.core.canonical import JsonValue
+from mbx.core.ids import is_id
 from mbx.core.limits import (
     NOTE_MAX_CHARS,
     POLICY_IDENTITIES_MAX,
@@ -62,7 +63,6 @@ MANNERS: Final[Mapping[str, str]] = MappingProxyType(
 
 SourceKind = Literal["local", "host", "identity"]
 
-_ID: Final = re.compile("[0-9a-hjkmnp-tv-z]{26}")
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 _COMMON: Final = frozenset("v type iat nonce aud owner version previous chain".split())
 _POLICY: Final = _COMMON | frozenset("exp to level classes from projects reason".split())
@@ -329,6 +329,6 @@ def _text(value: object) -> str:
 
 
 def _id(value: object) -> str:
-    if not isinstance(value, str) or _ID.fullmatch(value) is None:
+    if not is_id(value):
         raise RecordError(6, "not an id of 26 characters")
     return value

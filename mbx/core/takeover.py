@@ -4,11 +4,11 @@ It names the epoch that it ends, so that a record made for one holder can never 
 takeover, claim, release and a reconnect may race freely.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from mbx.core.canonical import JsonValue
+from mbx.core.ids import is_id
 from mbx.core.limits import (
     CLI_NAME_MAX_CHARS,
     NOTE_MAX_CHARS,
@@ -18,7 +18,6 @@ from mbx.core.limits import (
 from mbx.core.record import RecordError
 from mbx.core.text import check_line, check_text
 
-_ID: Final = re.compile("[0-9a-hjkmnp-tv-z]{26}")
 _FIELDS: Final = frozenset(
     "v type iat nonce aud owner exp identity name epoch destination holder reason".split()
 )
@@ -70,7 +69,7 @@ def read(payload: Mapping[str, JsonValue]) -> Takeover:
         raise RecordError(6, "fields missing or unknown")
     destination, identity = payload["destination"], payload["identity"]
     epoch, iat_ms, exp_ms = payload["epoch"], payload["iat"], payload["exp"]
-    if not isinstance(identity, str) or _ID.fullmatch(identity) is None:
+    if not is_id(identity):
         raise RecordError(6, "identity is not an id")
     if type(epoch) is not int or epoch < 0 or type(iat_ms) is not int or type(exp_ms) is not int:
         raise RecordError(6, "epoch or a time is not a whole number")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mbx.core.canonical import CanonicalError, parse
+from mbx.core.ids import is_id
 from mbx.doctor.files import Entry
 from mbx.doctor.verdict import Check, Remedy, few, span
 from mbx.paths import quoted
@@ -26,7 +27,6 @@ _INIT: Final = "mbx owner init"
 _RESTORE_KEY: Final = "put back, mode 600, a copy that `mbx owner export` wrote"
 _RESTORE: Final = "keep the home folder aside, then restore a backup"
 _HEX: Final = re.compile("[0-9a-f]+")
-_ID: Final = re.compile("[0-9a-hjkmnp-tv-z]{26}")
 _KEY_FIELDS: Final = frozenset("v type key_id public_key kdf cipher nonce sealed".split())
 _KDF_FIELDS: Final = frozenset("name n r p salt".split())
 _HEX_CHARS: Final = {"public_key": 64, "nonce": 24, "sealed": 96}
@@ -89,7 +89,7 @@ def key_id_in(content: bytes) -> str | None:
     if not isinstance(told, dict) or told.keys() != _KEY_FIELDS or told["type"] != "owner-key":
         return None
     key_id, kdf = told["key_id"], told["kdf"]
-    if told["v"] != 1 or not isinstance(key_id, str) or _ID.fullmatch(key_id) is None:
+    if told["v"] != 1 or not is_id(key_id):
         return None
     texts = [(told[name], chars) for name, chars in _HEX_CHARS.items()]
     if not isinstance(kdf, dict) or kdf.keys() != _KDF_FIELDS:

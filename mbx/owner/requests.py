@@ -12,6 +12,7 @@ from typing import Final
 from mbx.core import limits
 from mbx.core.canonical import CanonicalError, JsonValue, parse_line
 from mbx.core.errors import MbxError
+from mbx.core.ids import is_id
 from mbx.core.record import Record
 from mbx.owner.draft import Draft, read_draft
 from mbx.owner.files import read_bounded, write_new
@@ -25,7 +26,6 @@ SIGNATURES_MAX: Final = 2
 
 _REQUEST: Final = "owner-request"
 _RECORD: Final = "owner-record"
-_KEY_ID: Final = re.compile("[0-9a-hjkmnp-tv-z]{26}")
 _SIGNATURE: Final = re.compile("[A-Za-z0-9+/]{86}==")
 
 
@@ -65,7 +65,7 @@ def read_record(path: str) -> Record:
         raise _unfit(path, _RECORD, f"signatures is no object of 1 to {SIGNATURES_MAX}")
     found: dict[str, str] = {}
     for key_id, signature in signatures.items():
-        if _KEY_ID.fullmatch(key_id) is None:
+        if not is_id(key_id):
             raise _unfit(path, _RECORD, "a signature is not under a key id")
         if not isinstance(signature, str) or _SIGNATURE.fullmatch(signature) is None:
             raise _unfit(path, _RECORD, "a signature is not 64 bytes in base64")

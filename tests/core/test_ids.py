@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mbx.core import ids
 from mbx.core.errors import MbxError
 from mbx.core.ids import id8, parse_prefix
 from mbx.core.keys import crockford
@@ -36,3 +37,10 @@ def test_what_is_no_id_is_not_found(text: object) -> None:
     with pytest.raises(MbxError) as caught:
         parse_prefix(text)
     assert caught.value.code == "not-found"
+
+
+@pytest.mark.parametrize("text", ["0" * 25, "0" * 27, "l" * 26, "A" * 26, "0" * 25 + "\n", 0, None])
+def test_a_whole_id_has_26_characters_of_the_alphabet(text: object) -> None:
+    assert ids.is_id("0123456789abcdefghjkmnpqrs")
+    assert ids.is_id("tvwxyz" + "0" * 20)
+    assert not ids.is_id(text)
