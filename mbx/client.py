@@ -448,7 +448,9 @@ def _token_of(path: str) -> str | None:
     from mbx.wire import decode
 
     try:
-        with open(path, "rb") as file:
+        # A pipe in its place would be waited for.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        with open(os.open(path, flags), "rb") as file:
             token = decode(file.read(64 * 1024)).get("token")
     except (OSError, WireError):
         return None

@@ -21,6 +21,12 @@ SHORT_RUN_PARENT = "/tmp"  # noqa: S108  (the folder in it is checked by `check_
 """Where the run folder goes when the socket's path would be too long for the kernel."""
 
 
+_MARKS = frozenset(
+    ("daemon.lock", "daemon.log", "host.key", "owner.key", "store.db", "mbx.sock", "start.lock")
+)
+_FOLDERS = frozenset(("run", "sessions", "floor"))  # other programs have such too
+
+
 class Paths:
     """The places of one installation, absolute and with links resolved; a frozen value.
 
@@ -149,7 +155,21 @@ def check_folder(path: str) -> None:
         raise _unsafe(path, f"belongs to user {entry.st_uid}, not to user {os.geteuid()}")
     if entry.st_mode & 0o077:
         mode = stat.S_IMODE(entry.st_mode)
-        raise _unsafe(path, f"is open to others (mode {mode:04o})", f"chmod 700 {quoted(path)}")
+        repair = None if is_of_others(path) else f"chmod 700 {quoted(path)}"
+        raise _unsafe(path, f"is open to others (mode {mode:04o})", repair)
+
+
+def is_of_others(path: str) -> bool:
+    """Whether a folder holds things and none of them is mbx's: to close it would shut out others.
+
+    A wrong MBX_HOME, or a link, may lead to /tmp. What cannot be looked into is not known as ours.
+    """
+    try:
+        names = set(os.listdir(path))
+    except OSError:
+        return True
+    strange = {name for name in names - _FOLDERS if not name.endswith((".json", ".new"))}
+    return bool(strange) and not names & _MARKS
 
 
 def printable(path: str) -> str:

@@ -96,6 +96,14 @@ def test_the_token_of_the_named_session_is_sent_with_it(paths: Paths) -> None:
     assert params["token"] == "ab"
 
 
+def test_a_pipe_in_place_of_the_session_file_is_not_waited_for(paths: Paths) -> None:
+    file = Path(paths.session_file("claude", "s"))
+    file.parent.mkdir(parents=True)
+    os.mkfifo(file)
+    environ = {"MBX_CLI": "claude", "MBX_SESSION": "s"}
+    assert "token" not in hello_params(paths, environ)
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"token":1}', "{}"])
 def test_a_damaged_session_file_is_as_good_as_none(paths: Paths, content: str) -> None:
     file = Path(paths.session_file("claude", "s"))

@@ -162,6 +162,18 @@ def test_a_folder_that_is_open_to_others_is_refused_with_the_command_that_closes
     assert refused.value.next_step == f"chmod 700 '{place}'"
 
 
+def test_a_folder_of_other_things_is_not_to_be_closed(tmp_path: Path) -> None:
+    (tmp_path / "letter").write_text("x")
+    tmp_path.chmod(0o1777)
+    with pytest.raises(MbxError, match="mode 1777") as refused:
+        check_folder(str(tmp_path))
+    assert "a folder of your own" in str(refused.value.next_step)
+    (tmp_path / "start.lock").write_text("")
+    with pytest.raises(MbxError) as refused:
+        check_folder(str(tmp_path))
+    assert refused.value.next_step == f"chmod 700 {tmp_path}"
+
+
 @pytest.mark.root
 def test_nothing_is_made_in_another_users_home(tmp_path: Path) -> None:
     os.chown(tmp_path, 65534, 65534)

@@ -50,7 +50,8 @@ class Credentials:
         A daemon that was killed between a commit and its effects leaves that of the grant before.
         """
         try:
-            with open(self._paths.session_file(cli, session_id), "rb") as file:
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe would be waited for
+            with open(os.open(self._paths.session_file(cli, session_id), flags), "rb") as file:
                 content = json.loads(file.read(_MAX_BYTES))
             return content["identity"], content["epoch"]
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -63,4 +64,5 @@ class Credentials:
         for name in os.listdir(folder):
             path = os.path.join(folder, name)
             if path not in kept and name.endswith((".json", ".new")):
-                os.unlink(path)
+                with suppress(OSError):  # a folder of that name harms nobody
+                    os.unlink(path)

@@ -78,8 +78,9 @@ class Journal:
         os.close(full)
 
     def _open(self) -> int:
+        """Raises OSError, also for a pipe in its place, which would be waited for."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(self._path, flags, 0o600)
+        return os.open(self._path, flags | os.O_NONBLOCK, 0o600)
 
 
 def whence(error: BaseException) -> str:

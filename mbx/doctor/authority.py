@@ -103,6 +103,16 @@ def key_id_in(content: bytes) -> str | None:
 # -- the floor, where no daemon says how it is ----------------------------------------------------
 
 
+def floor_folder(seen: Entry) -> Check | None:
+    """The folder that keeps the floor apart from the store; None when nothing is wrong with it."""
+    if seen.kind in ("folder", "missing"):
+        return None
+    path = quoted(seen.path)
+    what = "cannot be looked at" if seen.kind == "hidden" else "is no folder"
+    detail = f"{seen.path} {what}: the floor cannot be kept there"
+    return Check("floor", "fail", detail, f"mv {path} {path}.aside")
+
+
 def floor_file(seen: Entry, content: bytes | None) -> Check | None:
     """The floor's file by its form alone: only the daemon knows the signature. None: none yet."""
     if seen.kind == "missing":

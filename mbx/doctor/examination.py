@@ -131,7 +131,9 @@ def _places(situation: Situation) -> list[Check]:
 
 def _files(situation: Situation) -> list[Check]:
     paths, user_id = situation.paths, situation.user_id
-    home, store = looking.look(paths.home()), looking.look(paths.store_path())
+    home, store = looking.look_into(paths.home()), looking.look(paths.store_path())
+    run = looking.look_into(paths.run_dir())
+    is_ours = run.kind == "folder" and not run.is_of_others  # nothing is made in another's
     wal = looking.look(f"{paths.store_path()}-wal")
     log = [looking.look(path) for path in _log_paths(paths)]
     key = looking.look(paths.host_key_path())
@@ -141,14 +143,12 @@ def _files(situation: Situation) -> list[Check]:
     has_home = home.kind != "missing"
     return [
         files.folder("home", home, user_id, missing="info", needed=later),
-        files.folder("run", looking.look(paths.run_dir()), user_id, missing="info", needed=later),
+        files.folder("run", run, user_id, missing="info", needed=later),
         files.folder(
             "sessions",
             looking.look(paths.sessions_dir()),
             user_id,
-            missing="warn"
-            if has_home and looking.look(paths.run_dir()).kind == "folder"
-            else "info",
+            missing="warn" if has_home and is_ours else "info",
             needed="no credential can be kept" if has_home else later,
         ),
         *files.modes([store, wal, *private], user_id),
@@ -212,6 +212,9 @@ def _owners_files(situation: Situation, health: Mapping[str, Any] | None) -> lis
     key = looking.look(paths.owner_key_path())
     content = looking.first_bytes(key.path, authority.FILE_MAX_BYTES + 1)
     found = [authority.key(key, content, user_id, known.get("key_id"))]
+    folder = authority.floor_folder(looking.look(os.path.dirname(paths.floor_path())))
+    if folder is not None:
+        return [*found, folder]
     if health is None:
         seen = looking.look(paths.floor_path())
         text = looking.first_bytes(seen.path, authority.FILE_MAX_BYTES + 1)

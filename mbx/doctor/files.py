@@ -47,6 +47,8 @@ class Entry(NamedTuple):
     modified_ms: int = 0
     why: str = ""
     """What the system said of a hidden one."""
+    is_of_others: bool = False
+    """A folder of things that are not mbx's (`mbx.paths.is_of_others`)."""
 
 
 def folder(name: str, seen: Entry, user_id: int, *, missing: Level, needed: str) -> Check:
@@ -68,6 +70,13 @@ def folder(name: str, seen: Entry, user_id: int, *, missing: Level, needed: str)
         return _foreign(name, seen, user_id)
     if seen.mode & 0o077 or seen.mode & 0o700 != 0o700:
         wrong = "open to others" if seen.mode & 0o077 else "closed to its own user"
+        if seen.is_of_others:
+            return Check(
+                name,
+                "fail",
+                f"{seen.path} is {wrong} (mode {seen.mode:04o}) and holds what is not mbx's",
+                f"set MBX_{name.upper()} to a folder of your own",
+            )
         return Check(
             name,
             "fail",

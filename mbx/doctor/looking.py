@@ -12,7 +12,7 @@ from mbx.client import PROTOCOL, Clock
 from mbx.doctor.files import Entry, Kind
 from mbx.doctor.places import Command, Mount, Space, mount_of
 from mbx.doctor.serving import Locks, Probe, Process, holder_of_lock
-from mbx.paths import Paths
+from mbx.paths import Paths, is_of_others
 from mbx.wire import Connection, ConnectionLost, NoAnswer, WireError, encode, request
 
 PROBE_S: Final = 2.5
@@ -57,6 +57,13 @@ def look(path: str) -> Entry:
         found.st_size,
         found.st_mtime_ns // 1_000_000,
     )
+
+
+def look_into(path: str) -> Entry:
+    """As `look`, and whether what lies in the folder is ours."""
+    seen = look(path)
+    is_folder = seen.kind == "folder"
+    return seen._replace(is_of_others=is_folder and is_of_others(path))
 
 
 def first_bytes(path: str, count: int) -> bytes | None:

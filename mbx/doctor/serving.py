@@ -59,7 +59,8 @@ def socket(seen: Entry, probe: Probe, locks: Locks) -> Check:
         detail = f"{seen.path} cannot be looked at: {seen.why}"
         return Check("socket", "fail", detail, f"ls -ld {path}")
     if seen.kind != "socket":
-        detail = f"{seen.path} is no socket but a {seen.kind}: no daemon can listen there"
+        what = "something else" if seen.kind == "other" else f"a {seen.kind}"
+        detail = f"{seen.path} is no socket but {what}: no daemon can listen there"
         return Check("socket", "fail", detail, f"mv {path} {path}.aside")
     if probe.outcome != "absent" and seen.mode & 0o077:
         detail = f"{seen.path} can be used by others (mode {seen.mode:04o})"

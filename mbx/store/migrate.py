@@ -6,6 +6,7 @@ All that are due run in one transaction: a kill leaves the version whole that wa
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -70,15 +71,27 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
+def _header(path: str) -> bytes | None:
+    """The first bytes of the file; None for what is no file (a pipe would be waited for)."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        return os.pread(descriptor, _HEADER_BYTES, 0)
+    finally:
+        os.close(descriptor)
+
+
 def _refuse_unsuitable(path: str, newest: int) -> None:
     """Judge the file by its header, the first 100 bytes, before anything can write to it."""
     try:
-        with open(path, "rb") as file:
-            header = file.read(_HEADER_BYTES)
+        header = _header(path)
     except FileNotFoundError:
         return
     except OSError as error:
         raise StoreFailure(f"{path}: {error.strerror}") from error
+    if header is None:
+        raise _foreign(path, "is not a regular file")
     if not header:
         return
     if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
@@ -105,10 +118,10 @@ def _has_tables_of_others(path: str, header: bytes) -> bool:
     return log_bytes == 0 and os.path.getsize(path) > (65_536 if page_bytes == 1 else page_bytes)
 
 
-def _foreign(path: str) -> MbxError:
+def _foreign(path: str, what: str = "is damaged or not an mbx store") -> MbxError:
     return MbxError(
         "store-damaged",
-        f"{path} is damaged or not an mbx store; it was left as it is",
+        f"{path} {what}; it was left as it is",
         f"keep {path} aside, then restore a backup",
         path=path,
     )

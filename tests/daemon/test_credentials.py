@@ -58,6 +58,18 @@ def test_a_damaged_credential_is_left_alone(paths: Paths, damage: bytes) -> None
     assert path.read_bytes() == damage
 
 
+def test_what_is_no_file_in_its_place_holds_nobody_up(paths: Paths) -> None:
+    credentials = Credentials(paths)
+    os.mkfifo(paths.session_file("claude", "s-1"))
+    os.mkdir(paths.session_file("claude", "s-2"))
+    assert credentials.told("claude", "s-1") is None
+    assert credentials.told("claude", "s-2") is None
+    credentials.keep_only(set())
+    assert os.listdir(paths.sessions_dir()) == [
+        os.path.basename(paths.session_file("claude", "s-2"))
+    ]
+
+
 def test_left_overs_of_a_killed_daemon_are_removed_and_others_files_are_not(paths: Paths) -> None:
     credentials = Credentials(paths)
     for session_id in ("s-1", "s-2"):

@@ -33,6 +33,12 @@ def test_an_entry_is_one_line_of_json_with_its_time(tmp_path: Path) -> None:
     assert (tmp_path / "daemon.log").stat().st_mode & 0o077 == 0
 
 
+def test_a_pipe_in_its_place_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "daemon.log")
+    with pytest.raises(OSError, match=r"daemon\.log"):
+        Journal(str(tmp_path / "daemon.log"), HandWorld().now_ms)
+
+
 def test_repeats_within_a_minute_are_folded_and_counted(tmp_path: Path) -> None:
     world = HandWorld()
     journal = Journal(str(tmp_path / "daemon.log"), world.now_ms)

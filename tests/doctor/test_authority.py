@@ -180,6 +180,11 @@ def test_the_floor_is_known_by_its_form(tmp_path: Path) -> None:
     second_place.save(str(path), host, moment(HandWorld()), second_place.Floor(1, 2, "ab"))
     whole = path.read_bytes()
     assert authority.floor_file(Entry("/h/f", "missing"), None) is None
+    assert authority.floor_folder(Entry("/h/f", "folder")) is None
+    check = authority.floor_folder(Entry("/h/f", "other"))
+    assert check == Check(
+        "floor", "fail", "/h/f is no folder: the floor cannot be kept there", "mv /h/f /h/f.aside"
+    )
     assert authority.floor_file(PLACE, whole) == Check("floor", "ok", "there, signed by the host")
     for content in (None, b"", b"{}", whole[:-9], whole.replace(b'\\"floor\\"', b'\\"lease\\"')):
         check = authority.floor_file(PLACE, content)

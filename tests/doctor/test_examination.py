@@ -86,3 +86,15 @@ def test_nothing_yet_is_no_fault_and_nothing_is_made(tmp_path: Path) -> None:
     checks, _ = examine(visit(Paths(str(home), str(home / "run"))))
     assert [check for check in checks if check.level == "fail"] == []
     assert not home.exists()
+
+
+def test_what_is_others_is_neither_closed_nor_filled(tmp_path: Path) -> None:
+    """A run folder that is a link may lead anywhere."""
+    (tmp_path / "home").mkdir(mode=0o700)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "letter").write_text("x")
+    shared.chmod(0o1777)
+    checks, _ = examine(visit(Paths(str(tmp_path / "home"), str(shared))))
+    assert [(one.name, one.level) for one in checks if one.level == "fail"] == [("run", "fail")]
+    assert [one.remedy for one in checks if one.remedy is not None] == []

@@ -74,6 +74,14 @@ def test_a_folder_is_ours_alone_or_named_with_its_remedy(
     assert (check.remedy is not None) == (fix == "chmod 700 /h")
 
 
+def test_a_folder_of_others_is_never_closed() -> None:
+    """It may be /tmp: a link or a wrong variable led there."""
+    seen = FOLDER._replace(mode=0o1777, is_of_others=True)
+    check = files.folder("run", seen, ME, missing="info", needed="later")
+    assert (check.level, check.remedy) == ("fail", None)
+    assert check.fix == "set MBX_RUN to a folder of your own"
+
+
 def test_a_folder_that_is_needed_can_be_made() -> None:
     check = files.folder("sessions", Entry("/h/s", "missing"), ME, missing="warn", needed="x")
     assert check.remedy == ("make-folder", "/h/s")

@@ -57,6 +57,16 @@ def test_every_kind_of_entry_is_told_apart_and_no_link_is_followed(tmp_path: Pat
     assert (seen.mode, seen.user_id, seen.size_bytes) == (0o640, ME, 5)
 
 
+def test_a_folder_is_of_others_when_nothing_in_it_is_ours(tmp_path: Path) -> None:
+    place = str(tmp_path)
+    assert not looking.look_into(place).is_of_others
+    for name, is_of_others in (("run", False), ("letters", True), ("store.db", False)):
+        (tmp_path / name).mkdir()
+        assert looking.look_into(place).is_of_others == is_of_others
+    (tmp_path / "file").write_bytes(b"")
+    assert not looking.look_into(str(tmp_path / "file")).is_of_others
+
+
 def test_a_name_that_the_system_refuses_is_hidden_and_no_trace(tmp_path: Path) -> None:
     seen = looking.look(str(tmp_path / ("x" * 300)))
     assert (seen.kind, seen.why) == ("hidden", "File name too long")

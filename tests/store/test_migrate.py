@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -187,11 +188,21 @@ def test_an_empty_file_of_a_start_that_was_killed_becomes_a_store(tmp_path: Path
     open_store(str(path)).close()
 
 
-def test_a_store_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_store_that_is_no_file_is_named_and_not_waited_for(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
     path = tmp_path / "store.db"
-    path.mkdir()
-    with pytest.raises(StoreFailure, match=r"store\.db"):
+    make(path)
+    with pytest.raises(MbxError, match=r"store\.db is not a regular file") as caught:
         open_store(str(path))
+    assert caught.value.code == "store-damaged"
+
+
+def test_a_store_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StoreFailure, match=r"store\.db"):
+        open_store(str(tmp_path / "file" / "store.db"))
 
 
 def test_a_store_of_today_is_opened_as_it_is(tmp_path: Path) -> None:
