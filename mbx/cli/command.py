@@ -17,6 +17,9 @@ from mbx.cli.session import Session
 Body = Callable[..., int | None]
 """The function of a command: ``(session, **parameters) -> exit status or None``."""
 
+_WHOLE_MAX = 10**15
+"""Beyond every limit, and within the digits that a request may have (`JSON_DIGITS_MAX`)."""
+
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """Settings of click for every command and group."""
 
@@ -67,6 +70,19 @@ def command(
         )
 
     return declared
+
+
+class _WholeNumber(click.types.IntParamType):
+    """A whole number, brought near enough to be sent: the daemon says which it takes."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Raises click.BadParameter for what is no whole number."""
+        number: int = super().convert(value, param, ctx)
+        return max(-_WHOLE_MAX, min(_WHOLE_MAX, number))
+
+
+WHOLE = _WholeNumber()
+"""The type of every number that the daemon judges."""
 
 
 def json_option() -> click.Option:

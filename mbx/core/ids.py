@@ -37,7 +37,12 @@ def id8(digest: bytes) -> int:
 
 
 def parse_prefix(text: object) -> IdPrefix:
-    """Check an id or a prefix of at least six characters. Raises MbxError not-found."""
+    """Check an id or a prefix of at least six characters, in either case.
+
+    Raises MbxError not-found.
+    """
+    if isinstance(text, str) and text.isascii():
+        text = text.lower()
     if (
         not isinstance(text, str)
         or not ID_PREFIX_MIN_CHARS <= len(text) <= ID_CHARS

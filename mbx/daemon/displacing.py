@@ -59,7 +59,7 @@ def take_over(
     granted = granting.take_over(context.host, context.moment, tx, identity, row, session)
     if displaced is not None:
         waiting.leave(tx, displaced.no)
-        waiting.forget_identity(tx, displaced.cli, displaced.session_id, identity.no)
+        granting.forget(tx, displaced, identity.no)
     audit.append(
         tx,
         at_ms=context.moment.now_ms,
@@ -102,18 +102,21 @@ def _destination(context: Context, tx: Tx, wanted: Takeover) -> SessionRow:
 def _living(context: Context, tx: Tx, cli: str, session_id: str) -> Encounter:
     """The one living session of that name, as the store or this daemon's memory knows it."""
     named = [
-        Encounter(cli, session_id, row.process, row.conversation)
+        Encounter(cli, row.session_id, row.process, row.conversation)
         for row in sessions.called(tx, cli, session_id)
     ]
-    every = dict.fromkeys([*named, *context.sessions_called(cli, session_id)])
-    living = [one for one in every if context.look(one.process) != "dead"]
+    every = {
+        (one.process, one.conversation): one
+        for one in [*context.sessions_called(cli, session_id), *named]
+    }
+    living = [one for one in every.values() if context.look(one.process) != "dead"]
     if len(living) == 1:
         return living[0]
     if living:
         raise MbxError(
             "ambiguous",
             f"{len(living)} living processes go by {cli} {session_id}",
-            "end the others first",
+            "end the others, or give the id that mbx whoami says in the one that is meant",
             candidates=[one.process.pid for one in living],
         )
     raise MbxError(

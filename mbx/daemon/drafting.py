@@ -252,14 +252,21 @@ def policy_called(context: Context, tx: Tx, text: str) -> Policy:
     return found[0]
 
 
-def named(tx: Tx, name: str) -> IdentityRow:
-    """The identity of this name. Raises MbxError unknown-identity with suggestions."""
+def named(tx: Tx, name: str, next_step: str = "mbx identity list") -> IdentityRow:
+    """The identity of this name. Raises MbxError unknown-identity with suggestions.
+
+    `next_step` is told where no name is close to it: what the caller could do with a new one.
+    """
     identity = identities.by_name(tx, name)
     if identity is None or name == names.OWNER:
         close = names.suggest(name, identities.names(tx))
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
-        words = f"there is no identity of that name{hint}"
-        raise MbxError("unknown-identity", words, "mbx identity list", suggestions=close)
+        raise MbxError(
+            "unknown-identity",
+            f"there is no identity of that name{hint}",
+            "mbx identity list" if close else next_step,
+            suggestions=close,
+        )
     return identity
 
 

@@ -7,7 +7,7 @@ says a word, such as ``mbx whoami``.
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from mbx.core.evidence import Lineage, Process
+from mbx.core.evidence import Lineage, Process, own_id
 
 KEPT_MAX: Final = 1_024
 """Twice the connections of one daemon."""
@@ -20,6 +20,11 @@ class Encounter(NamedTuple):
     session_id: str
     process: Process
     conversation: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """By what it may be called: its process names it too, where it hosts nothing else."""
+        return (self.session_id, *(() if self.conversation else (own_id(self.process),)))
 
 
 class Encounters:
@@ -43,7 +48,5 @@ class Encounters:
         self._met.clear()
 
     def called(self, cli: str, session_id: str) -> list[Encounter]:
-        """Those that go by this name, newest first."""
-        return [
-            one for one in reversed(self._met) if (one.cli, one.session_id) == (cli, session_id)
-        ]
+        """Those that go by this name, or whose process does, newest first."""
+        return [one for one in reversed(self._met) if one.cli == cli and session_id in one.names]

@@ -14,6 +14,7 @@ from mbx.core.evidence import Lineage, Process, SessionKey
 from mbx.core.lease import LeaseState
 from mbx.core.names import OWNER
 from mbx.core.terminal import Terminal
+from mbx.daemon.times import rfc3339
 from mbx.store import bindings, identities, leases, sessions
 from mbx.store.bindings import Binding
 from mbx.store.database import Tx
@@ -67,14 +68,20 @@ class _Admitted:
 
 
 class Open(_Admitted):
-    """Anybody at all; `binding` is the lease it holds, if it holds one now."""
+    """Anybody at all; `binding` is the lease it holds, if it holds one now.
 
-    __slots__ = ("binding", "caller")
+    `lost` is what it is told that lost one, until it holds another.
+    """
 
-    def __init__(self, seal: object, caller: Caller, binding: Binding | None) -> None:
+    __slots__ = ("binding", "caller", "lost")
+
+    def __init__(
+        self, seal: object, caller: Caller, binding: Binding | None, lost: str | None = None
+    ) -> None:
         super().__init__(seal)
         self.caller = caller
         self.binding = binding
+        self.lost = lost
 
 
 class Session(_Admitted):
@@ -134,10 +141,9 @@ Principal = Open | Session | Holder | OwnerTerminal
 def admit_open(tx: Tx, caller: Caller) -> Open:
     """Anybody; with the binding where there is a valid one."""
     try:
-        binding: Binding | None = _valid_binding(tx, caller)
-    except MbxError:
-        binding = None
-    return Open(_SEAL, caller, binding)
+        return Open(_SEAL, caller, _valid_binding(tx, caller))
+    except MbxError as error:
+        return Open(_SEAL, caller, None, error.message if error.code == "lease-lost" else None)
 
 
 def admit_session(tx: Tx, caller: Caller) -> Session:
@@ -269,12 +275,13 @@ def _made_under_another(caller: Caller, binding: Binding) -> MbxError:
 def _lost(tx: Tx, binding: Binding) -> MbxError:
     row = leases.find(tx, binding.identity_no)
     holder = sessions.by_no(tx, row.lease.session_no) if row.lease.session_no else None
-    words = f"by {holder.cli} {holder.session_id}" if holder else "by nobody"
+    words = f" by {holder.cli} {holder.session_id}" if holder else " by nobody"
     state = "retired" if binding.is_retired else row.lease.state.name.lower()
+    by_whom = words if row.lease.state is LeaseState.HELD else ""
     return MbxError(
         "lease-lost",
-        f"{binding.name} was taken from this session; it is now {state}"
-        + (f" {words}" if row.lease.state is LeaseState.HELD else ""),
+        f"{binding.name} was taken from this session; it is {state}{by_whom}"
+        f" since {rfc3339(row.lease.since_ms)}",
         "mbx identity list",
         identity=binding.name,
         epoch=row.lease.epoch,

@@ -54,20 +54,18 @@ def sign_lease(
 
 
 def meet(tx: Tx, moment: Moment, caller: Session) -> SessionRow:
-    """The row of a session that is seen for the first time.
+    """The row of a session that is about to hold something, or to wait for it.
 
-    What it calls itself is its label, unless a living session of another process goes by that:
-    two credentials would be one file. Then the process is the label.
+    It goes by what it calls itself now, and has read what it read by another label.
     """
     lineage = caller.caller.lineage
-    session_id = lineage.session_id
-    if not lineage.shared and sessions.is_label_taken(tx, lineage.cli, session_id):
-        session_id = own_id(caller.process)
-        exposures.share(tx, lineage.cli, lineage.session_id, session_id)
+    known = sessions.find(tx, caller.process, caller.conversation)
+    if known is not None:
+        return _by_label(tx, known, lineage.session_id)
     return sessions.create(
         tx,
         cli=lineage.cli,
-        session_id=session_id,
+        session_id=lineage.session_id,
         conversation=caller.conversation,
         process=caller.process,
         now_ms=moment.now_ms,
@@ -114,19 +112,25 @@ def take_over(
 
 
 def _own_label(tx: Tx, session: SessionRow) -> SessionRow:
-    """The session by a label that no other holder has: it was met while that one held nothing.
+    """The session by a label that no other holder has: two credentials would be one file.
 
-    By whatever label it goes, it has read what it read.
+    That is what it calls itself, so that its conversation is remembered; while another process
+    holds something by that name, its own process.
     """
     if session.conversation:
         return session
-    own = own_id(session.process)
-    if not sessions.is_label_taken(tx, session.cli, session.session_id, besides_no=session.no):
-        exposures.share(tx, session.cli, own, session.session_id)
+    label, own = session.session_id, own_id(session.process)
+    is_taken = sessions.is_label_taken(tx, session.cli, label, besides_no=session.no)
+    exposures.share(tx, session.cli, own, label)
+    return _by_label(tx, session, own if is_taken else label)
+
+
+def _by_label(tx: Tx, session: SessionRow, label: str) -> SessionRow:
+    if session.session_id == label:
         return session
-    exposures.share(tx, session.cli, session.session_id, own)
-    sessions.relabel(tx, session.no, own)
-    return replace(session, session_id=own)
+    exposures.share(tx, session.cli, session.session_id, label)
+    sessions.relabel(tx, session.no, label)
+    return replace(session, session_id=label)
 
 
 def _granted(
@@ -148,7 +152,7 @@ def _granted(
     leases.add_token(tx, identity.no, lease.epoch, hashlib.sha256(token.encode()).digest())
     sessions.bind(tx, session.no, identity.no, lease.epoch)
     waiting.leave(tx, session.no)
-    if session.session_id != own_id(session.process):  # such an id never comes back
+    if not _goes_by_process(session):  # such an id never comes back
         waiting.remember(tx, session.cli, session.session_id, identity.no, moment.now_ms)
     granted = Granted(
         session.no,
@@ -165,16 +169,36 @@ def _granted(
     return granted, record.id
 
 
-def release(tx: Tx, moment: Moment, identity: IdentityRow, session: SessionRow) -> Ended:
-    """The session's own end of its lease. Raises MbxError lease-lost."""
+def release(
+    tx: Tx, moment: Moment, identity: IdentityRow, session: SessionRow, called: str
+) -> Ended:
+    """The session's own end of its lease; `called` is what it calls itself now.
+
+    Raises MbxError lease-lost.
+    """
     row = leases.find(tx, identity.no)
     lease = transition(row.lease, "release", now_ms=moment.now_ms, epoch=session.epoch)
     leases.save(tx, identity.no, row.lease, lease)
     leases.drop_tokens(tx, identity.no, lease.epoch + 1)
     sessions.unbind(tx, session.no)
-    waiting.forget(tx, session.cli, session.session_id)
+    for name in dict.fromkeys((session.session_id, called)):
+        waiting.forget(tx, session.cli, name, identity.no)
     _tell(tx, moment, "release", identity, session, epoch=session.epoch)
     return _ended(identity.no, session)
+
+
+def forget(tx: Tx, session: SessionRow, identity_no: int) -> None:
+    """The conversation of a session that lost an identity never waits for it by itself again.
+
+    One that goes by its process is called otherwise too, and nobody knows how: then no
+    conversation of its agent CLI does.
+    """
+    name = None if _goes_by_process(session) else session.session_id
+    waiting.forget(tx, session.cli, name, identity_no)
+
+
+def _goes_by_process(session: SessionRow) -> bool:
+    return session.session_id == own_id(session.process)
 
 
 def lapse(tx: Tx, moment: Moment, row: LeaseRow, session: SessionRow, why: str) -> None:

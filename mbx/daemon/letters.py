@@ -41,11 +41,14 @@ def draft(
 def answer(
     context: Context, tx: Tx, own: OwnerTerminal, written: message.Draft, prefix: str
 ) -> Draft:
-    """An answer to a letter that the owner got. Raises MbxError not-found, ambiguous, closed."""
-    head = mailboxes.find_received(tx, own, parse_prefix(prefix))
-    place = mailboxes.place_of(head, mailboxes.content(tx, head.no))
-    recipients = [addressing.mailbox_of(tx, identities.by_no(tx, head.sender_no))]
-    return _draft(context, tx, own, written._replace(subject=head.subject), recipients, place)
+    """An answer to a letter that the owner got or wrote.
+
+    Raises MbxError not-found, ambiguous, closed.
+    """
+    answered = mailboxes.answered(tx, own, parse_prefix(prefix))
+    recipients = mailboxes.answer_reaches(tx, answered)
+    written = written._replace(subject=answered.subject)
+    return _draft(context, tx, own, written, recipients, answered.place)
 
 
 def _draft(

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from mbx.core import receipt
 from mbx.core.delivery import ACTED_OUTCOME, DEFAULT_OUTCOME, Stage
@@ -14,16 +14,17 @@ from mbx.core.limits import NOTE_MAX_CHARS
 from mbx.core.lines import AUTHORITY_OWNER
 from mbx.core.receipt import FACTS_MAX, Fact
 from mbx.core.text import check_text, cut_did
+from mbx.daemon import addressing
 from mbx.daemon.authority import Reader
 from mbx.daemon.context import Context
 from mbx.daemon.gate import Holder, Mailbox, OwnerTerminal
-from mbx.daemon.posting import Place
-from mbx.store import audit, exposures, messages, receipts
+from mbx.daemon.posting import Place, Recipient
+from mbx.store import audit, exposures, identities, messages, receipts
 from mbx.store.database import Tx
 from mbx.store.history import OwnMessage
 from mbx.store.messages import Head, SentHead
 
-M = TypeVar("M", Head, SentHead)
+M = TypeVar("M", bound=Head | SentHead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,7 @@ def find_received(tx: Tx, own: Mailbox, prefix: IdPrefix) -> Head:
 
     A message of somebody else's and one that does not exist give the same answer.
     """
-    listing = "mbx inbox --all" + (" --owner" if isinstance(own, OwnerTerminal) else "")
-    return _only(messages.received(tx, own.identity_no, prefix), prefix, listing)
+    return _only(messages.received(tx, own.identity_no, prefix), prefix, _listing(own))
 
 
 def find_sent(tx: Tx, holder: Holder, prefix: IdPrefix) -> SentHead:
@@ -80,9 +80,48 @@ def _root_of(content: dict[str, Any]) -> int | None:
     return since if type(since) is int else sent_ms
 
 
-def place_of(head: Head, content: dict[str, Any]) -> Place:
-    """The place in a conversation of an answer to the message `head` of this payload."""
-    return Place(head.thread, head.id, head.no, content["hop"], _root_of(content))
+class Answered(NamedTuple):
+    """A message that is answered, its payload, and where the answer stands in its conversation.
+
+    `received` is None for a message of one's own: one adds to what one said.
+    """
+
+    no: int
+    subject: str
+    place: Place
+    received: Head | None
+    content: dict[str, Any]
+
+
+def answered(tx: Tx, own: Mailbox, prefix: IdPrefix) -> Answered:
+    """The message that `prefix` names: received, or else sent.
+
+    Raises MbxError not-found, ambiguous.
+    """
+    received = messages.received(tx, own.identity_no, prefix)
+    sent = [] if received else messages.sent_one(tx, own.identity_no, prefix)
+    head: Head | SentHead
+    head = _only(sent, prefix, "") if sent else _only(received, prefix, _listing(own))
+    said = content(tx, head.no)
+    place = Place(said["thread"] or head.id, head.id, head.no, said["hop"], _root_of(said))
+    return Answered(head.no, head.subject, place, head if isinstance(head, Head) else None, said)
+
+
+def answer_reaches(tx: Tx, what: Answered) -> list[Recipient]:
+    """Whom an answer goes to: the sender; for a message of one's own, everybody who got that.
+
+    Raises MbxError closed when one of them is retired and nobody has its mail.
+    """
+    if what.received is not None:
+        return [addressing.mailbox_of(tx, identities.by_no(tx, what.received.sender_no))]
+    return addressing.each_once(
+        addressing.mailbox_of(tx, identities.by_no(tx, copy.recipient_no))
+        for copy in messages.copies(tx, what.no)
+    )
+
+
+def _listing(own: Mailbox) -> str:
+    return "mbx inbox --all" + (" --owner" if isinstance(own, OwnerTerminal) else "")
 
 
 def content(tx: Tx, no: int) -> dict[str, Any]:
@@ -126,17 +165,29 @@ def exposure(
 ) -> Exposure | None:
     """What the conversation is exposed to by reading this; None for nothing.
 
-    The owner's own words are no relay; what comes from outside is, whoever passes it on. In a note
-    to oneself stands what was read before, under the limit of those who wrote that.
+    The owner's own words are no relay; what comes from outside is, whoever passes it on.
     """
+    if head.sender_no == holder.identity_no:
+        return own_exposure(context, holder, content)
     now_ms = context.moment.now_ms
     root_ms = root_at_reading(content["origin"], content["external_since"], now_ms)
     is_owners = reader.lines(head).trust == AUTHORITY_OWNER
-    is_own = head.sender_no == holder.identity_no
-    if root_ms is None and (is_owners or (is_own and not head.hop)):
+    if root_ms is None and is_owners:
         return None
-    limit = None if is_owners or is_own else reader.grant(head.sender_identity).hop_limit
+    limit = None if is_owners else reader.grant(head.sender_identity).hop_limit
     return Exposure(head.sender_no, root_ms, 0 if is_owners else head.hop, limit, now_ms)
+
+
+def own_exposure(context: Context, holder: Holder, content: dict[str, Any]) -> Exposure | None:
+    """What is read in a message of one's own, which another conversation may have written.
+
+    In it stands what was read before, under the limit of those who wrote that.
+    """
+    now_ms, hop = context.moment.now_ms, content["hop"]
+    root_ms = root_at_reading(content["origin"], content["external_since"], now_ms)
+    if root_ms is None and not hop:
+        return None
+    return Exposure(holder.identity_no, root_ms, hop, None, now_ms)
 
 
 def ack(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head], words: AckWords) -> None:

@@ -222,6 +222,8 @@ def _reach(context: Context, to: Recipient) -> Result:
     detail = "held by a live session" if live else f"nobody holds it since {since}"
     if row.lease.state is LeaseState.HELD and not live:
         detail = "its holder cannot be seen"
+    if recipient.name == OWNER:
+        detail = "the human reads it at a terminal: mbx inbox --owner"
     address, state = recipient.name, "live-next-prompt" if live else "offline"
     if not to.is_named:
         address, state = to.forwarded[0], "forwarded"

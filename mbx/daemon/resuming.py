@@ -4,7 +4,8 @@ A conversation (cli and session id) that comes back in another process gets the 
 itself when nobody else holds it; else it waits, in a stored row that is gone with its process, and
 the one who waits longest is served when the holder dies. Who gave an identity back by itself, or
 learnt that it lost it, never waits for it until it has claimed it again. An identity named at
-launch is claimed, registered only together with a role, and never taken from anybody.
+launch is claimed when the session first speaks (and as long as it waits for it), registered only
+together with a role, and never taken from anybody.
 """
 
 from typing import NamedTuple
@@ -37,10 +38,10 @@ def arrive(context: Context, tx: Tx, caller: Session, wish: Wish) -> Answer:
     session = sessions.find(tx, caller.process, caller.conversation)
     if caller.binding is not None or (session is not None and session.identity_no is not None):
         return Answer({})
-    wanted = _wanted(context, tx, caller, wish)
+    wanted = _wanted(context, tx, caller, wish, session)
     if wanted is None or wanted.retired_ms is not None:
         return Answer({})
-    session = session or granting.meet(tx, context.moment, caller)
+    session = granting.meet(tx, context.moment, caller)
     row = leases.find(tx, wanted.no)
     if row.lease.state is LeaseState.HELD:
         verdict = claimable(row.lease, context.observe(row))
@@ -78,13 +79,17 @@ def end(tx: Tx, host: Host, moment: Moment, session: SessionRow, why: str) -> li
     return [ended] if follower is None else [ended, follower]
 
 
-def _wanted(context: Context, tx: Tx, caller: Session, wish: Wish) -> IdentityRow | None:
+def _wanted(
+    context: Context, tx: Tx, caller: Session, wish: Wish, session: SessionRow | None
+) -> IdentityRow | None:
     lineage = caller.caller.lineage
     known = waiting.remembered(tx, lineage.cli, lineage.session_id)
     if known is not None:
         return identities.by_no(tx, known)
     if wish.agent is None or wish.agent == names.OWNER:
         return None
+    if session is not None and waiting.of_session(tx, session.no) is None:
+        return None  # it held something since its launch, and gave that back
     existing = identities.by_name(tx, wish.agent)
     if existing is not None or wish.role is None:
         return existing

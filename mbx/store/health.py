@@ -53,12 +53,14 @@ _RECEIPTS: Final = (
     " WHERE d.stage >= 4 ORDER BY d.message_no DESC LIMIT ?3"
 )
 _WAITING: Final = (
-    "SELECT s.cli, s.session_id, i.name, p.since_ms FROM pending AS p"
+    "SELECT s.cli, CASE WHEN s.conversation = '' THEN s.pid || '-' || s.start_ticks"
+    " ELSE s.session_id END, i.name, p.since_ms FROM pending AS p"
     " JOIN sessions AS s ON s.no = p.session_no JOIN identities AS i ON i.no = p.identity_no"
     " ORDER BY p.no LIMIT ?"
 )
 _OF_SESSION: Final = (
-    "SELECT no, identity_no, epoch FROM sessions WHERE cli = ? AND session_id = ?"
+    "SELECT no, identity_no, epoch FROM sessions WHERE cli = ?1 AND (session_id = ?2"
+    " OR (conversation = '' AND pid || '-' || start_ticks = ?2))"
     " ORDER BY identity_no IS NULL, no DESC LIMIT 1"
 )
 _WAITS_FOR: Final = (
@@ -203,7 +205,10 @@ def receipts(tx: Tx, identity_no: int, rows: int) -> list[Receipt]:
 
 
 def conversation(tx: Tx, cli: str, session_id: str) -> Conversation:
-    """What is known of a conversation; of several processes, the one that holds an identity."""
+    """What is known of a conversation; of several processes, the one that holds an identity.
+
+    PID-STARTTICKS names the only conversation of a process too, whatever its label.
+    """
     session_no, identity_no, epoch = tx.one(_OF_SESSION, (cli, session_id)) or (None, None, None)
     waits = tx.one(_WAITS_FOR, (session_no,))
     remembered = tx.one(_REMEMBERED, (cli, session_id))

@@ -14,7 +14,10 @@ _BY_PROCESS: Final = (
     _COLUMNS + " WHERE pid = ? AND start_ticks = ? AND boot_id = ? AND conversation = ?"
 )
 _BY_NO: Final = _COLUMNS + " WHERE no = ?"
-_CALLED: Final = _COLUMNS + " WHERE cli = ? AND session_id = ? ORDER BY no DESC LIMIT 64"
+_CALLED: Final = (
+    _COLUMNS + " WHERE cli = ?1 AND (session_id = ?2"
+    " OR (conversation = '' AND pid || '-' || start_ticks = ?2)) ORDER BY no DESC LIMIT 64"
+)
 _BOUND: Final = _COLUMNS + " WHERE identity_no IS NOT NULL"
 
 
@@ -54,7 +57,10 @@ def relabel(tx: Tx, no: int, session_id: str) -> None:
 
 
 def called(tx: Tx, cli: str, session_id: str) -> list[SessionRow]:
-    """The sessions that went by this name, newest first: one of several processes may live."""
+    """The sessions that went by this name, newest first: one of several processes may live.
+
+    Where a process hosts no other conversation, PID-STARTTICKS names it too, whatever its label.
+    """
     return [row for raw in tx.all(_CALLED, (cli, session_id)) if (row := _row(raw)) is not None]
 
 

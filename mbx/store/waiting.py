@@ -12,6 +12,14 @@ _OLDEST: Final = (
 _OF_SESSION: Final = (
     "SELECT no, session_no, identity_no, since_ms FROM pending WHERE session_no = ?"
 )
+_FORGET: Final = (
+    "DELETE FROM remembered WHERE identity_no = ?1 AND cli = ?2"
+    " AND session_id = ifnull(?3, session_id)"
+)
+_LEAVE_ALL: Final = (
+    "DELETE FROM pending WHERE identity_no = ?1 AND EXISTS (SELECT 1 FROM sessions AS s"
+    " WHERE s.no = session_no AND s.cli = ?2 AND s.session_id = ifnull(?3, s.session_id))"
+)
 _ALL: Final = "SELECT no, session_no, identity_no, since_ms FROM pending ORDER BY no"
 
 
@@ -35,17 +43,15 @@ def remember(tx: Tx, cli: str, session_id: str, identity_no: int, now_ms: int) -
     )
 
 
-def forget(tx: Tx, cli: str, session_id: str) -> None:
-    """A conversation gave its identity back by itself, or learns that it lost it."""
-    tx.run("DELETE FROM remembered WHERE cli = ? AND session_id = ?", (cli, session_id))
+def forget(tx: Tx, cli: str, session_id: str | None, identity_no: int) -> None:
+    """A conversation gave this identity back by itself, or learns that it lost it.
 
-
-def forget_identity(tx: Tx, cli: str, session_id: str, identity_no: int) -> None:
-    """As `forget`, if it is this identity that the conversation would get again."""
-    tx.run(
-        "DELETE FROM remembered WHERE cli = ? AND session_id = ? AND identity_no = ?",
-        (cli, session_id, identity_no),
-    )
+    It does not get it again by itself, nor does another process of it that waits. With None, no
+    conversation of the agent CLI does.
+    """
+    named = (identity_no, cli, session_id)
+    tx.run(_FORGET, named)
+    tx.run(_LEAVE_ALL, named)
 
 
 def remembered(tx: Tx, cli: str, session_id: str) -> int | None:

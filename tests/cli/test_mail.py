@@ -311,6 +311,15 @@ def test_an_inbox_is_paged_to_its_end(desk: Desk, body: Path) -> None:
     assert "more: mbx inbox --cursor" in dora.run("mbx inbox --limit 2").out
 
 
+@pytest.mark.parametrize("number", ["0", "201", "-1", "9" * 20, "-" + "9" * 40])
+def test_a_number_beyond_its_limits_is_told_with_them_however_long_it_is(
+    desk: Desk, number: str
+) -> None:
+    done = desk.shell("ana").run(f"mbx inbox --limit={number}")
+    assert done.status == 2
+    assert done.err.splitlines()[0] == "error: limit must be a whole number from 1 to 200"
+
+
 def test_a_listing_ends_quietly_when_its_reader_has_enough(desk: Desk) -> None:
     ana = desk.shell("ana")
     done = ana.run("set -o pipefail; mbx sent --limit 200 | true; echo ${PIPESTATUS[0]}")
@@ -332,6 +341,17 @@ def test_listings_fit_the_terminal(desk: Desk, body: Path, columns: int) -> None
 
 
 # --- identities ----------------------------------------------------------------------------------
+
+
+def test_whoami_says_why_there_is_no_session_and_how_to_get_what_was_named_at_launch(
+    desk: Desk,
+) -> None:
+    eve = desk.shell("eve")
+    told = eve.run("(exec -a codex bash -s app-server <<< 'mbx whoami; true')").out
+    assert "session    none: this agent CLI process hosts many conversations" in told
+    alone = eve.run("(MBX_AGENT=zoe exec -a codex bash -c 'mbx whoami; true')").out
+    assert alone.splitlines()[0] == "no identity"
+    assert "next: mbx identity claim zoe" in alone
 
 
 def test_an_identity_is_registered_released_and_claimed(desk: Desk) -> None:

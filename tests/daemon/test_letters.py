@@ -52,6 +52,17 @@ def test_a_letter_of_the_owner_shows_its_authority_and_can_be_answered(
     assert desk.call(ui, "mail.inbox")["messages"][-1]["subject"] == "Freeze"
 
 
+def test_the_owner_adds_to_a_letter_of_its_own(desk: OfficeDesk, owner: Owner) -> None:
+    ui, api = desk.holder("ui-dev", 1), desk.holder("api-dev", 2)
+    first = compose(desk, to=["ui-dev", "api-dev"], subject="Freeze", body="No deploys.")
+    sent = owner.apply(owner.signed(first))
+    added = owner.apply(owner.signed(compose(desk, id=sent["id"], body="Until noon.")))
+    assert added["thread"] == sent["thread"]
+    for caller in (ui, api):
+        got = desk.call(caller, "mail.inbox")["messages"][-1]
+        assert (got["id"], got["subject"], got["thread"]) == (added["id"], "Freeze", sent["id"])
+
+
 def test_a_letter_is_delivered_once(desk: OfficeDesk, owner: Owner) -> None:
     ui = desk.holder("ui-dev", 1)
     record = owner.signed(compose(desk, to=["ui-dev", "*"], subject="s", body="b"))

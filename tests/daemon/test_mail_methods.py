@@ -354,6 +354,43 @@ def test_a_reply_keeps_subject_and_thread_and_may_close_the_request(
     assert (told["stage"], told["outcome"], told["did"]) == ("acked", "acted", "looked it up")
     assert recipient.call("mail.inbox")["messages"] == []
     assert recipient.refusal("mail.reply", id=asked["id"], body="", did="x")["code"] == "usage"
+    again = recipient.call("mail.ack", ids=[asked["id"]], outcome="declined")
+    assert again["warnings"] == [f"{asked['id']} was acked before: what was said then stays"]
+    told = sender.call("mail.sent", id=asked["id"])["messages"][0]["recipients"][0]
+    assert told["outcome"] == "acted"
+
+
+def test_a_reply_to_a_message_of_ones_own_adds_to_it_for_everybody_who_got_it(
+    pair: tuple[Line, str, Line, str], new_holder: NewHolder
+) -> None:
+    sender, _, recipient, other = pair
+    third, reader = new_holder()
+    first = sender.call("mail.send", to=[other, third], subject="Port", body="8080", topic="t")
+    added = sender.call("mail.reply", id=first["id"], body="8081, that is")
+    assert {one["address"].split("@")[0] for one in added["recipients"]} == {other, third}
+    assert added["thread"] == first["id"]
+    for line in (recipient, reader):
+        got = line.call("mail.read", ids=[added["id"]])["messages"][0]
+        assert (got["kind"], got["subject"]) == ("reply", "Port")
+        assert (got["thread"], got["reply_to"]) == (first["id"], first["id"])
+    answer = recipient.call("mail.reply", id=added["id"], body="fine")
+    more = sender.call(
+        "mail.send", to=third, subject="s", body="b", reply_to=added["id"].upper()[:9]
+    )
+    assert (answer["thread"], more["thread"]) == (first["id"], first["id"])
+
+
+def test_who_closes_a_message_of_its_own_is_told_that_there_is_nothing_to_ack(
+    pair: tuple[Line, str, Line, str],
+) -> None:
+    sender, name, _, other = pair
+    sent = sender.call("mail.send", to=other, subject="s", body="b")["id"]
+    refused = sender.refusal("mail.reply", id=sent, body="", final="acted")
+    assert refused["code"] == "usage"
+    assert "of your own" in refused["message"]
+    noted = sender.call("mail.send", to=name, subject="s", body="to myself")["id"]
+    answer = sender.call("mail.reply", id=noted, body="done", final="acted")
+    assert [one["address"].split("@")[0] for one in answer["recipients"]] == [name]
 
 
 def test_mail_of_others_cannot_be_told_from_mail_that_does_not_exist(
@@ -362,13 +399,16 @@ def test_mail_of_others_cannot_be_told_from_mail_that_does_not_exist(
     sender, _, recipient, other = pair
     sent = sender.call("mail.send", to=[other], subject="s", body="b")["id"]
     _, stranger = new_holder()
-    for line in (stranger, sender):
-        for method, params in (
-            ("mail.read", {"ids": [sent]}),
-            ("mail.ack", {"ids": [sent]}),
-            ("mail.reply", {"id": sent, "body": ""}),
-            ("mail.send", {"to": other, "subject": "s", "body": "", "reply_to": sent}),
-        ):
+    of_a_mailbox: list[tuple[str, dict[str, object]]] = [
+        ("mail.read", {"ids": [sent]}),
+        ("mail.ack", {"ids": [sent]}),
+    ]
+    of_a_thread: list[tuple[str, dict[str, object]]] = [
+        ("mail.reply", {"id": sent, "body": ""}),
+        ("mail.send", {"to": other, "subject": "s", "body": "", "reply_to": sent}),
+    ]
+    for line, calls in ((stranger, [*of_a_mailbox, *of_a_thread]), (sender, of_a_mailbox)):
+        for method, params in calls:
             refused = line.refusal(method, **params)
             assert (refused["code"], refused["message"]) == (
                 "not-found",

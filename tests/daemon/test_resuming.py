@@ -196,6 +196,64 @@ def test_waiting_twice_keeps_the_first_place(desk: OfficeDesk) -> None:
     assert agent(desk, AGAIN) == "ana"
 
 
+# -- one conversation in several processes --------------------------------------------------------
+
+
+def test_who_followed_its_dead_twin_gives_back_for_good(desk: OfficeDesk) -> None:
+    """It was granted by the name of its conversation, so that one forgets."""
+    arrive(desk, AGAIN)
+    die(desk, FIRST)
+    assert agent(desk, AGAIN) == "ana"
+    desk.call(AGAIN, "identity.release")
+    assert (arrive(desk, AGAIN), pending(desk, AGAIN)) == (None, None)
+    assert arrive(desk, harness(400, "s-1")) is None
+
+
+def test_no_process_of_a_conversation_waits_for_what_it_gave_back(desk: OfficeDesk) -> None:
+    arrive(desk, AGAIN)
+    desk.call(FIRST, "identity.release")
+    assert pending(desk, AGAIN) is None
+    desk.call(OTHER, "identity.claim", name="ana")
+    die(desk, OTHER)
+    assert (agent(desk, AGAIN), arrive(desk, AGAIN)) == (None, None)
+
+
+def test_who_went_by_its_process_goes_by_its_conversation_again(desk: OfficeDesk) -> None:
+    desk.call(AGAIN, "identity.register", name="ben", role="dev")
+    assert label(desk, AGAIN) == "200-2000"
+    desk.call(AGAIN, "identity.release")
+    die(desk, FIRST)
+    assert arrive(desk, AGAIN) == "ana"
+    assert label(desk, AGAIN) == "s-1"
+    desk.call(AGAIN, "identity.release")
+    assert arrive(desk, AGAIN) is None
+
+
+def test_whoami_calls_a_session_what_everything_else_calls_it(desk: OfficeDesk) -> None:
+    for caller, name in ((AGAIN, "ben"), (OTHER, "cyd")):
+        desk.call(caller, "identity.register", name=name, role="dev")
+    for caller in (FIRST, AGAIN, OTHER):
+        held = agent(desk, caller)
+        shown = desk.call(caller, "identity.show", name=held)["holder"]
+        assert shown["session"] == label(desk, caller)
+        scope = {"cli": "claude", "session": label(desk, caller)}
+        assert desk.call(OTHER, "diagnostics.show", **scope)["mailbox"] == f"{held}@desk"
+
+
+def test_one_that_waits_is_told_apart_from_the_twin_that_holds(desk: OfficeDesk) -> None:
+    arrive(desk, AGAIN)
+    assert (label(desk, FIRST), label(desk, AGAIN)) == ("s-1", "200-2000")
+    shown = desk.call(OTHER, "diagnostics.show", cli="claude", session="200-2000")
+    assert (shown["status"], shown["pending"]) == ("no-binding", "ana")
+    die(desk, FIRST)
+    assert label(desk, AGAIN) == "s-1"
+
+
+def label(desk: OfficeDesk, caller: Caller) -> str:
+    said: str = desk.call(caller, "session.whoami")["session"]["id"]
+    return said
+
+
 # -- named at launch ------------------------------------------------------------------------------
 
 
@@ -221,6 +279,21 @@ def test_a_name_that_cannot_be_is_passed_over_in_silence(desk: OfficeDesk, name:
     before = desk.rows("SELECT count(*) FROM identities")
     assert arrive(desk, OTHER, Wish(name, "dev")) is None
     assert desk.rows("SELECT count(*) FROM identities") == before
+
+
+def test_what_was_given_back_is_not_claimed_again_because_it_was_named_at_launch(
+    desk: OfficeDesk,
+) -> None:
+    assert arrive(desk, OTHER, Wish("ben", "dev")) == "ben"
+    desk.call(OTHER, "identity.release")
+    assert arrive(desk, OTHER, Wish("ben", "dev")) is None
+    assert arrive(desk, harness(400, "s-2"), Wish("ben", "dev")) == "ben"
+
+
+def test_who_waits_for_what_was_named_at_launch_gets_it_when_it_is_free(desk: OfficeDesk) -> None:
+    assert arrive(desk, OTHER, Wish("ana")) is None
+    desk.call(FIRST, "identity.release")
+    assert arrive(desk, OTHER, Wish("ana")) == "ana"
 
 
 def test_what_a_conversation_held_goes_before_what_was_named_at_launch(desk: OfficeDesk) -> None:

@@ -320,9 +320,18 @@ class Model:
         return {"duplicate": False, "addresses": [f"{one.name}@{HOST}" for one in reached]}
 
     def _mail_reply(self, own: Identity, params: Mapping[str, Any]) -> dict[str, Any]:
-        head = self._received(own, params["id"])
-        to = self.identities[head.sender]
-        return {"duplicate": False, "addresses": [f"{to.name}@{HOST}"], "thread": head.thread}
+        head, to = self._answered(own, params)
+        told = {"duplicate": False, "thread": head.thread}
+        return told | {"addresses": [f"{one.name}@{HOST}" for one in to]}
+
+    def _answered(self, own: Identity, params: Mapping[str, Any]) -> tuple[Letter, list[Identity]]:
+        """What is answered, and whom that reaches: of one's own message, who got that. Refusal."""
+        head = self.letters.get(params["id"])
+        if head is None or not self.is_own(own, head):
+            raise Refusal("not-found")
+        if (is_sent := head.id not in own.stages) and params.get("final"):
+            raise Refusal("usage")
+        return head, [self.identities[no] for no in (sorted(head.to) if is_sent else [head.sender])]
 
     def _received(self, own: Identity, message_id: str) -> Letter:
         if message_id not in own.stages:
@@ -415,8 +424,7 @@ class Model:
             case "mail.send" if own:
                 self._post(own, self.reached(own, params["to"]), None, params["body"], result)
             case "mail.reply" if own:
-                head = self._received(own, params["id"])
-                to = [self.identities[head.sender]]
+                head, to = self._answered(own, params)
                 self._post(own, to, head, params["body"], result)
                 if params.get("final"):
                     own.stages[head.id] = ACKED
@@ -456,19 +464,15 @@ class Model:
             self.tokens[token] = (identity.no, identity.epoch)
 
     def meet(self, seat: Seat) -> None:
-        """A session is seen for the first time; its label is its own, or its process."""
-        if seat in self.met:
-            return
+        """A session is about to hold something or to wait: it goes by what it calls itself."""
         seat.label = seat.session_id
-        if self._is_taken(seat):
-            seat.label = seat.own_id
-        self.met.append(seat)
+        if seat not in self.met:
+            self.met.append(seat)
 
     def _is_taken(self, seat: Seat) -> bool:
         """Does another holder go by its label? Two credentials would be one file."""
         others = [one for one in self.met if one is not seat and one.bound]
-        taken = (seat.cli, seat.label) in {(one.cli, one.label) for one in others}
-        return taken and not seat.shared
+        return not seat.shared and (seat.cli, seat.label) in {(i.cli, i.label) for i in others}
 
     def _give_back(self, seat: Seat) -> None:
         assert seat.bound is not None
@@ -476,21 +480,26 @@ class Model:
         identity.state = FREE
         self.tokens = {t: g for t, g in self.tokens.items() if g[0] != identity.no}
         seat.bound = None
-        self._forget(seat)
+        for name in (seat.label, seat.session_id):
+            self._forget(identity, seat.cli, name)
 
     def _displace(self, identity: Identity, seat: Seat) -> None:
-        """A holder that lives is told what it lost, and so never waits for it.
-
-        Unless it is the same conversation, that went on in another process.
-        """
-        holder = identity.holder
-        if identity.state != HELD or holder is None or holder.evidence == "dead":
+        """A living holder of another conversation is told what it lost, and never waits for it."""
+        if identity.state != HELD or not (holder := identity.holder) or holder.evidence == "dead":
             return
         if (holder.cli, holder.label) != (seat.cli, seat.session_id):
-            self._forget(holder)
+            self._forget(
+                identity, holder.cli, None if holder.label == holder.own_id else holder.label
+            )
 
-    def _forget(self, seat: Seat) -> None:
-        self.remembered.pop((seat.cli, seat.label or ""), None)
+    def _forget(self, identity: Identity, cli: str, label: str | None) -> None:
+        """No process of that conversation (None: of any) waits for it, or gets it by itself."""
+        for name, no in list(self.remembered.items()):
+            if (name[0], no) == (cli, identity.no) and label in (None, name[1]):
+                del self.remembered[name]
+        for one in list(self.waiting):
+            if (one.cli, one.waits) == (cli, identity.no) and label in (None, one.label):
+                self.leave(one)
 
     def leave(self, seat: Seat) -> None:
         """The session waits for nothing any more."""

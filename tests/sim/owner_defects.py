@@ -178,10 +178,12 @@ def a_release_washes_a_conversation_clean(patch: pytest.MonkeyPatch) -> None:
     """Who gives its name back has read nothing."""
     release = granting.release
 
-    def washing(tx: Tx, moment: Any, identity: Any, session: sessions.SessionRow) -> Any:
+    def washing(
+        tx: Tx, moment: Any, identity: Any, session: sessions.SessionRow, called: str
+    ) -> Any:
         place = (session.cli, session.session_id)
         tx.run("DELETE FROM exposures WHERE cli = ? AND session_id = ?", place)
-        return release(tx, moment, identity, session)
+        return release(tx, moment, identity, session, called)
 
     patch.setattr(granting, "release", washing)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from mbx.cli.command import command, completed
+from mbx.cli.command import WHOLE, command, completed
 from mbx.cli.output import ago, cell
 from mbx.cli.session import Session
 from mbx.core.errors import MbxError
@@ -40,7 +40,9 @@ SHORT_CHARS: Final = 12
     help="Only acts about this identity: its name of now, or its id.",
 )
 @click.option("--act", metavar="ACT", shell_complete=completed("acts"), help="Only this act.")
-@click.option("--limit", metavar="N", type=int, help="At most N rows: 20 by default, 200 at most.")
+@click.option(
+    "--limit", metavar="N", type=WHOLE, help="At most N rows: 20 by default, 200 at most."
+)
 @click.option("--cursor", metavar="C", help="Go on behind an earlier page.")
 @click.option("--verify", is_flag=True, help="Check the whole log; exit 1 if anything is wrong.")
 def audit(session: Session, verify: bool, **filters: Any) -> int:

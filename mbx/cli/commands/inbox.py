@@ -2,7 +2,7 @@
 
 import click
 
-from mbx.cli.command import command, completed, mailbox_method, owner_option
+from mbx.cli.command import WHOLE, command, completed, mailbox_method, owner_option
 from mbx.cli.output import ago, cell
 from mbx.cli.session import Session
 from mbx.wire import JsonObject
@@ -21,7 +21,9 @@ SHORT_ID_CHARS = 12
     mbx inbox --owner
     """,
 )
-@click.option("--limit", metavar="N", type=int, help="At most N rows: 20 by default, 200 at most.")
+@click.option(
+    "--limit", metavar="N", type=WHOLE, help="At most N rows: 20 by default, 200 at most."
+)
 @click.option("--cursor", metavar="C", help="Go on behind an earlier page.")
 @click.option("--all", "everything", is_flag=True, help="Acknowledged mail too.")
 @click.option("--kind", metavar="KIND", shell_complete=completed("kinds"), help="Only this kind.")

@@ -2,7 +2,7 @@
 
 import click
 
-from mbx.cli.command import command, completed, mailbox_method, owner_option
+from mbx.cli.command import WHOLE, command, completed, mailbox_method, owner_option
 from mbx.cli.commands.ack import status_of, tell_failed
 from mbx.cli.commands.send import warn
 from mbx.cli.session import Session
@@ -26,8 +26,8 @@ CHARACTER_MAX_BYTES = 4
 @click.argument(
     "ids", metavar="ID...", nargs=-1, required=True, shell_complete=completed("waiting_messages")
 )
-@click.option("--offset", metavar="N", type=int, help="Start N bytes into the body.")
-@click.option("--max-bytes", metavar="N", type=int, help="At most N bytes of each body.")
+@click.option("--offset", metavar="N", type=WHOLE, help="Start N bytes into the body.")
+@click.option("--max-bytes", metavar="N", type=WHOLE, help="At most N bytes of each body.")
 @click.option("--raw", is_flag=True, help="The exact bytes of one body and nothing else.")
 @owner_option
 def read(

@@ -53,6 +53,8 @@ def reply(
 ) -> None:
     """Answer the sender of a message in its thread; needs a lease.
 
+    What you reply to a message of your own goes to everybody who got that.
+
     ID may be a unique prefix of at least 6 characters.
 
     With --owner it answers mail of the owner, signed with the owner's key; no lease is needed.

@@ -2,7 +2,7 @@
 
 import click
 
-from mbx.cli.command import command, completed
+from mbx.cli.command import WHOLE, command, completed
 from mbx.cli.commands.inbox import SHORT_ID_CHARS
 from mbx.cli.output import ago, cell
 from mbx.cli.session import Session
@@ -40,7 +40,9 @@ from mbx.wire import JsonObject
     "--since", metavar="WHEN", help="From then on: 2026-01-31, 2026-01-31T12:00Z, 2h, 3d."
 )
 @click.option("--until", metavar="WHEN", help="Before then.")
-@click.option("--limit", metavar="N", type=int, help="At most N rows: 20 by default, 200 at most.")
+@click.option(
+    "--limit", metavar="N", type=WHOLE, help="At most N rows: 20 by default, 200 at most."
+)
 @click.option("--cursor", metavar="C", help="Go on behind an earlier page.")
 def search(
     session: Session,

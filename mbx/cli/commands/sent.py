@@ -2,7 +2,7 @@
 
 import click
 
-from mbx.cli.command import command, completed
+from mbx.cli.command import WHOLE, command, completed
 from mbx.cli.commands.inbox import SHORT_ID_CHARS
 from mbx.cli.output import ago, cell
 from mbx.cli.session import Session
@@ -21,7 +21,9 @@ from mbx.wire import JsonObject
 @click.argument(
     "message_id", metavar="[ID]", required=False, shell_complete=completed("sent_messages")
 )
-@click.option("--limit", metavar="N", type=int, help="At most N rows: 20 by default, 200 at most.")
+@click.option(
+    "--limit", metavar="N", type=WHOLE, help="At most N rows: 20 by default, 200 at most."
+)
 @click.option("--cursor", metavar="C", help="Go on behind an earlier page.")
 def sent(session: Session, message_id: str | None, limit: int | None, cursor: str | None) -> None:
     """Show your sent mail with the stage of each recipient: delivered, read, acked; needs a lease.

@@ -85,6 +85,7 @@ def _lines(said: JsonObject, now_ms: int) -> list[str]:
     if who.get("agent") is None:
         waits = f", waits for {cell(who['pending'])}" if who.get("pending") else ""
         lines.append(f"you     no identity{waits}")
+        lines += [f"lost    {cell(who['lost'])}"] if who.get("lost") else []
     else:
         lines += [
             f"you     {cell(who.get('address'))}, {cell(who.get('role'))}",

@@ -4,6 +4,7 @@ from mbx import __version__
 from mbx.cli.command import command
 from mbx.cli.output import ago, cell
 from mbx.cli.session import Session
+from mbx.paths import quoted
 from mbx.wire import JsonObject
 
 
@@ -21,30 +22,42 @@ def whoami(session: Session) -> None:
     Without one it says how to get one. It needs no lease and changes nothing.
     """
     who = session.ask("session.whoami") | {"version": __version__}
+    named = session.environ.get("MBX_AGENT")
+    if named and who.get("session") and who.get("agent") is None and not who.get("pending"):
+        who["next"] = f"mbx identity claim {quoted(named)}"  # it was not given: this says why
     if session.output.as_json:
         session.output.document(who)
         return
     session.output.text(*_lines(who, session))
 
 
+def _held(who: JsonObject, session: Session) -> list[str]:
+    lines = [session.output.strong(cell(who.get("address")))]
+    lines.append(f"  role       {cell(who.get('role'))}")
+    if who.get("description"):
+        lines.append(f"  about      {cell(who['description'])}")
+    return [*lines, f"  unread     {cell(who.get('unread'))}"]
+
+
+def _nothing_held(who: JsonObject) -> list[str]:
+    lines = ["no identity"]
+    if who.get("pending"):
+        lines.append(f"  waits for  {cell(who['pending'])}")
+    if who.get("lost"):
+        lines.append(f"  lost       {cell(who['lost'])}")
+    return lines
+
+
 def _lines(who: JsonObject, session: Session) -> list[str]:
-    lines = []
-    if who.get("agent") is None:
-        lines.append("no identity")
-        if who.get("pending"):
-            lines.append(f"  waits for  {cell(who['pending'])}")
-    else:
-        lines.append(session.output.strong(cell(who.get("address"))))
-        lines.append(f"  role       {cell(who.get('role'))}")
-        if who.get("description"):
-            lines.append(f"  about      {cell(who['description'])}")
-        lines.append(f"  unread     {cell(who.get('unread'))}")
+    lines = _held(who, session) if who.get("agent") is not None else _nothing_held(who)
     if who.get("project"):
         lines.append(f"  project    {cell(who['project'])}")
     if who.get("session"):
         lines.append(
             f"  session    {cell(who['session'].get('cli'))} {cell(who['session'].get('id'))}"
         )
+    elif who.get("lineage"):
+        lines.append(f"  session    none: {cell(who['lineage'])}")
     if who.get("lease"):
         since = ago(who["lease"].get("since"), session.now_ms())
         lines.append(f"  lease      epoch {cell(who['lease'].get('epoch'))}, held since {since}")

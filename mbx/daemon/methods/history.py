@@ -193,8 +193,7 @@ def _hits(
     hits, read = list[Result](), list[Exposure | None]()
     for message in found:
         content = mailboxes.content(tx, message.no)
-        if message.stage is not None:
-            read.append(mailboxes.exposure(context, holder, reader, message, content))
+        read.append(mailboxes.exposure(context, holder, reader, message, content))
         listed = listing.listed(context, reader, message)
         hits.append({**listed, "snippet": snippet(content["body"], words)})
     mailboxes.expose(tx, holder, read)

@@ -17,7 +17,7 @@ from mbx.daemon.gate import Holder, Open, Session, holder_of
 from mbx.daemon.methods.table import lease_method, open_method, session_method
 from mbx.daemon.params import Params
 from mbx.daemon.times import rfc3339
-from mbx.store import audit, identities, leases, messages, sessions, waiting
+from mbx.store import audit, identities, leases, messages, sessions
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 from mbx.store.leases import LeaseRow
@@ -26,6 +26,7 @@ from mbx.store.sessions import SessionRow
 _LIST: Final = "mbx identity list"
 _ANOTHER: Final = "choose another name"
 _CLAIM: Final = "mbx identity claim"
+_REGISTER: Final = "mbx identity register"
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ def _claim(context: Context, tx: Tx, caller: Session, request: ClaimRequest) -> 
         _refuse_second(caller, request.name)
         new = RegisterRequest(request.name, request.role, "", None)
         return _grant(context, tx, caller, _create(context, tx, new))
-    identity = identity or named(tx, request.name)
+    identity = identity or named(tx, request.name, f"{_REGISTER} {request.name} --role ROLE")
     if identity.retired_ms is not None:
         raise MbxError("closed", f"{identity.name} is retired", _LIST)
     held = caller.binding
@@ -250,9 +251,7 @@ def _grant(context: Context, tx: Tx, caller: Session, identity: IdentityRow) -> 
     row = leases.find(tx, identity.no)
     if row.lease.state is LeaseState.HELD:
         row = _lapse_or_refuse(context, tx, caller, identity, row)
-    session = sessions.find(tx, caller.process, caller.conversation) or granting.meet(
-        tx, context.moment, caller
-    )
+    session = granting.meet(tx, context.moment, caller)
     granted = granting.grant(context.host, context.moment, tx, identity, row, session)
     return Answer(_claimed(context, tx, identity, granted.epoch), (granted,))
 
@@ -285,7 +284,7 @@ def displace(
     seen, lineage = context.observe(row), caller.caller.lineage
     is_dead = seen is not None and seen.evidence == "dead"
     if not is_dead and (holder.cli, holder.session_id) != (lineage.cli, lineage.session_id):
-        waiting.forget(tx, holder.cli, holder.session_id)
+        granting.forget(tx, holder, row.identity_no)
     return leases.find(tx, row.identity_no)
 
 
@@ -388,7 +387,8 @@ def _release(context: Context, tx: Tx, caller: Session, request: None) -> Answer
     session = sessions.find(tx, caller.process, caller.conversation)
     if session is None:
         raise LookupError("the gate admitted a session that the store does not know")
-    ended = granting.release(tx, context.moment, identity, session)
+    called = caller.caller.lineage.session_id
+    ended = granting.release(tx, context.moment, identity, session, called)
     return Answer({"released": identity.name, "epoch": ended.epoch}, (ended,))
 
 

@@ -14,13 +14,11 @@ from mbx.daemon import addressing, listing, mailboxes, posting
 from mbx.daemon.context import Answer, Context
 from mbx.daemon.effects import Arrived
 from mbx.daemon.gate import Holder
-from mbx.daemon.mailboxes import AckWords
+from mbx.daemon.mailboxes import AckWords, Answered
 from mbx.daemon.methods.table import lease_method
 from mbx.daemon.params import Params
 from mbx.daemon.posting import Place
-from mbx.store import identities
 from mbx.store.database import Tx
-from mbx.store.messages import Head
 
 
 class SendRequest(NamedTuple):
@@ -34,7 +32,7 @@ class SendRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplyRequest:
-    """An answer to a received message; `final` acks that message too."""
+    """An answer to a message, or an addition to one's own; `final` acks a received one too."""
 
     id: IdPrefix
     draft: Draft
@@ -97,7 +95,7 @@ def _send(context: Context, tx: Tx, holder: Holder, request: SendRequest) -> Ans
     recipients = addressing.resolve(context, tx, holder.identity_no, request.to)
     place = Place()
     if request.reply_to is not None:
-        _, place = _answered(context, tx, holder, request.reply_to)
+        place = _answered(context, tx, holder, request.reply_to).place
     sent = posting.post(context, tx, holder, request.draft, request.body_bytes, recipients, place)
     result = posting.posted(
         context, sent.id, place.thread, recipients, request.body_bytes, sent.warnings
@@ -106,29 +104,38 @@ def _send(context: Context, tx: Tx, holder: Holder, request: SendRequest) -> Ans
 
 
 def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> Answer:
-    head, place = _answered(context, tx, holder, request.id)
-    recipients = [addressing.mailbox_of(tx, identities.by_no(tx, head.sender_no))]
-    written = request.draft
-    draft = written._replace(subject=head.subject)
+    answered = _answered(context, tx, holder, request.id)
+    if request.final is not None and answered.received is None:
+        raise MbxError(
+            "usage",
+            "final acks what was received, and this is a message of your own",
+            f"mbx reply {answered.place.reply_to} without --final",
+        )
+    recipients = mailboxes.answer_reaches(tx, answered)
+    draft, place = request.draft._replace(subject=answered.subject), answered.place
     sent = posting.post(context, tx, holder, draft, request.body_bytes, recipients, place)
-    if request.final is not None:
-        mailboxes.ack(context, tx, holder, [head], request.final)
+    if request.final is not None and answered.received is not None:
+        mailboxes.ack(context, tx, holder, [answered.received], request.final)
     result = posting.posted(
         context, sent.id, place.thread, recipients, request.body_bytes, sent.warnings
     )
-    return Answer(result, (Arrived((recipients[0].identity.no,)),))
+    return Answer(result, (Arrived(tuple(to.identity.no for to in recipients)),))
 
 
-def _answered(context: Context, tx: Tx, holder: Holder, prefix: IdPrefix) -> tuple[Head, Place]:
-    """What is answered or passed on, and the place of what does it.
+def _answered(context: Context, tx: Tx, holder: Holder, prefix: IdPrefix) -> Answered:
+    """What is answered or passed on: its writer has it before its eyes now, whenever it read it.
 
-    Its writer has it before its eyes now, whenever it read it. Raises as `find_received`.
+    Raises MbxError not-found, ambiguous.
     """
-    head = mailboxes.find_received(tx, holder, prefix)
-    content = mailboxes.content(tx, head.no)
-    reader = listing.reader(context, tx, holder.identity)
-    mailboxes.expose(tx, holder, [mailboxes.exposure(context, holder, reader, head, content)])
-    return head, mailboxes.place_of(head, content)
+    answered = mailboxes.answered(tx, holder, prefix)
+    head, content = answered.received, answered.content
+    if head is None:
+        read = mailboxes.own_exposure(context, holder, content)
+    else:
+        reader = listing.reader(context, tx, holder.identity)
+        read = mailboxes.exposure(context, holder, reader, head, content)
+    mailboxes.expose(tx, holder, [read])
+    return answered
 
 
 METHODS: Final = (
@@ -141,7 +148,8 @@ METHODS: Final = (
     ),
     lease_method(
         "mail.reply",
-        "Answer a received message in its thread; `final` acks it too.",
+        "Answer a received message in its thread (`final` acks it too), or add to one of one's own:"
+        " that goes to everybody who got it.",
         _read_reply,
         _reply,
         writes=True,

@@ -271,13 +271,18 @@ def ack(context: Context, tx: Tx, own: Mailbox, request: AckRequest) -> Answer:
     """Clear messages."""
     heads, failed = _find_all(tx, own, request.ids)
     mailboxes.ack(context, tx, own, heads, request.words)
-    cut = f"did was cut to {limits.DID_KEPT_CHARS} characters"
+    warnings = [f"did was cut to {limits.DID_KEPT_CHARS} characters"] * request.words.did_cut
+    warnings += [
+        f"{head.id} was acked before: what was said then stays"
+        for head in heads
+        if head.stage == Stage.ACKED
+    ]
     return Answer(
         {
             "acked": [head.id for head in heads],
             "failed": failed,
             "unread": identities.unread(tx, own.identity_no),
-            "warnings": [cut] if request.words.did_cut else [],
+            "warnings": warnings,
         }
     )
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from mbx import __version__
 from mbx.core.errors import MbxError
-from mbx.core.evidence import SessionKey
+from mbx.core.evidence import SessionKey, own_id
 from mbx.core.exposure import external_since
 from mbx.core.limits import EXPOSURE_MS, TICKET_TTL_MS
 from mbx.daemon.context import Answer, Context, Result
@@ -32,9 +32,7 @@ def _read_bind(params: Params) -> str | None:
 
 def _whoami(context: Context, tx: Tx, caller: Open, bind: str | None) -> Answer:
     lineage = caller.caller.lineage
-    session = (
-        {"cli": lineage.cli, "id": lineage.session_id} if lineage.verdict == "session" else None
-    )
+    session = {"cli": lineage.cli, "id": _label(tx, caller)} if lineage.process else None
     binding = caller.binding
     held = _held(context, tx, binding) if binding else _nothing(session is not None)
     result: Result = {
@@ -42,6 +40,7 @@ def _whoami(context: Context, tx: Tx, caller: Open, bind: str | None) -> Answer:
         "session": session,
         "missed": None,
         "pending": _pending(tx, caller),
+        "lost": caller.lost,
         "policies": _policies(context, tx, binding) if binding else [],
         "external": _external(context, tx, binding) if binding else None,
         "host": context.host.label,
@@ -117,6 +116,22 @@ def _external(context: Context, tx: Tx, binding: Binding) -> str | None:
     read = [*exposures.of_session(tx, binding.cli, binding.session_id), *glimpsed]
     root_ms = external_since(read, None, now_ms)
     return None if root_ms is None else rfc3339(root_ms + EXPOSURE_MS)
+
+
+def _label(tx: Tx, caller: Open) -> str:
+    """The name by which this session, and no other process, is known everywhere else.
+
+    What it calls itself; or its process, while another one of that name holds something.
+    """
+    lineage = caller.caller.lineage
+    if lineage.process is None or lineage.shared:
+        return lineage.session_id
+    known = sessions.find(tx, lineage.process, lineage.conversation)
+    if known is not None and known.identity_no is not None:
+        return known.session_id
+    no = known.no if known is not None else 0
+    is_taken = sessions.is_label_taken(tx, lineage.cli, lineage.session_id, besides_no=no)
+    return own_id(lineage.process) if is_taken else lineage.session_id
 
 
 def _pending(tx: Tx, caller: Open) -> str | None:
