@@ -88,10 +88,12 @@ HOMES: dict[str, set[str]] = {
     "uvloop": {"mbx.daemon.__main__"},
 }
 
-# The core does no I/O: these standard modules and no others.
+# The core does no I/O: these standard modules and no others. `hmac` computes like hashlib, and
+# `ipaddress` reads texts: neither asks the machine for anything.
 CORE_STDLIB = set(
     "abc base64 binascii bisect collections dataclasses datetime difflib enum functools hashlib "
-    "heapq itertools json math operator re string struct textwrap types typing unicodedata".split()
+    "heapq hmac ipaddress itertools json math operator re string struct textwrap types typing "
+    "unicodedata".split()
 )
 
 # What the commands load must stay light (tests/test_surface.py weighs it).
