@@ -38,6 +38,16 @@ POLICY_IDENTITIES_MAX: Final = 20
 POLICY_SOURCES_MAX: Final = 64
 POLICY_PROJECTS_MAX: Final = 20
 
+# Paired hosts.
+HOST_NAME_MAX_CHARS: Final = 253
+"""Of a name in the DNS, without the last dot (RFC 1035, 2.3.4, as text)."""
+ENDPOINT_MAX_CHARS: Final = HOST_NAME_MAX_CHARS + 7
+"""A name, its last dot, and `:65535`."""
+PEER_ADDRESSES_MAX: Final = 8
+DIRECTORY_PART_MAX: Final = 200
+"""Identities in one record of a directory."""
+DIRECTORY_PARTS_MAX: Final = 64
+
 # Bytes.
 BODY_MAX_BYTES: Final = 262_144
 REQUEST_LINE_MAX_BYTES: Final = 2 * 1024 * 1024
