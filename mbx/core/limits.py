@@ -47,6 +47,20 @@ PEER_ADDRESSES_MAX: Final = 8
 DIRECTORY_PART_MAX: Final = 200
 """Identities in one record of a directory."""
 DIRECTORY_PARTS_MAX: Final = 64
+INVITATION_TTL_MS: Final = 10 * 60 * 1000
+"""How long a pairing code is good, and how long the two people may take to compare."""
+WRONG_PROOFS_MAX: Final = 5
+"""So many wrong proofs burn an invitation."""
+FIRST_FRAME_MAX_BYTES: Final = 4_096
+"""Of whoever has not proved yet who it is."""
+FIRST_FRAME_MS: Final = 5_000
+PAIRING_FRAME_MAX_BYTES: Final = 16_384
+"""Of a pairing, once both sides have proved that they know the code."""
+PAIRING_STEP_MS: Final = 10_000
+"""For each answer of a pairing before that."""
+CERTIFICATE_MAX_BYTES: Final = 1_024
+CLOCK_SKEW_TOLD_MS: Final = 60 * 1000
+"""Clocks of two hosts that are further apart than this are told of at pairing."""
 
 # Bytes.
 BODY_MAX_BYTES: Final = 262_144
