@@ -22,7 +22,16 @@ SHORT_RUN_PARENT = "/tmp"  # noqa: S108  (the folder in it is checked by `check_
 
 
 _MARKS = frozenset(
-    ("daemon.lock", "daemon.log", "host.key", "owner.key", "store.db", "mbx.sock", "start.lock")
+    (
+        "daemon.lock",
+        "daemon.log",
+        "host.key",
+        "owner.key",
+        "tls.key",
+        "store.db",
+        "mbx.sock",
+        "start.lock",
+    )
 )
 _FOLDERS = frozenset(("run", "sessions", "floor"))  # other programs have such too
 
@@ -72,6 +81,10 @@ class Paths:
     def host_key_path(self) -> str:
         """The host's private key."""
         return os.path.join(self.home(), "host.key")
+
+    def tls_key_path(self) -> str:
+        """The host's TLS key and certificate; made when it is first needed."""
+        return os.path.join(self.home(), "tls.key")
 
     def owner_key_path(self) -> str:
         """The owner's private key under its passphrase; the daemon never opens it."""

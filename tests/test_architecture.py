@@ -82,9 +82,15 @@ HOMES: dict[str, set[str]] = {
     "aiosqlite": {"mbx.store.database", "mbx.store.migrate"},
     "sqlite3": {"mbx.store.database", "mbx.store.migrate"},
     "click": {"mbx.cli"},
-    "cryptography": {"mbx.core.keys", "mbx.daemon.keystore", "mbx.owner.keyfile"},
+    "cryptography": {
+        "mbx.core.keys",
+        "mbx.daemon.certificates",
+        "mbx.daemon.keystore",
+        "mbx.owner.keyfile",
+    },
     "orjson": {"mbx.daemon.codec"},
     "psutil": {"mbx.daemon.kernel.portable"},
+    "ssl": {"mbx.daemon.certificates"},
     "uvloop": {"mbx.daemon.__main__"},
 }
 
@@ -300,6 +306,7 @@ RULES = [
             ("mbx.store.mail", "import aiosqlite"),
             ("mbx.client", "import click"),
             ("mbx.daemon.app", "import uvloop"),
+            ("mbx.daemon.app", "import ssl"),
             ("mbx.cli.output", "import rich"),
         ],
         good=[

@@ -19,6 +19,7 @@ def test_mbx_home_decides_and_run_lies_in_it() -> None:
     assert paths.socket_path() == "/srv/mbx/run/mbx.sock"
     assert paths.store_path() == "/srv/mbx/store.db"
     assert paths.host_key_path() == "/srv/mbx/host.key"
+    assert paths.tls_key_path() == "/srv/mbx/tls.key"
     assert paths.lock_path() == "/srv/mbx/daemon.lock"
     assert paths.log_path() == "/srv/mbx/daemon.log"
     assert paths.start_lock_path() == "/srv/mbx/run/start.lock"

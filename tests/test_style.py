@@ -59,6 +59,7 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.methods.policy": "daemon/test_applying.py",
     "mbx.daemon.methods.session": "e2e/test_callers.py",
     "mbx.daemon.methods.table": "daemon/test_dispatch.py",
+    "mbx.daemon.privatefile": "daemon/test_keystore.py",
     "mbx.daemon.posting": "daemon/test_mail_methods.py",
     "mbx.daemon.resuming": "daemon/test_resuming.py",
     "mbx.daemon.watching": "e2e/test_watch.py",

@@ -167,7 +167,13 @@ def _files(situation: Situation) -> list[Check]:
 
 def _private_paths(paths: Paths) -> Sequence[str]:
     kept = [path for path in looking.names_in(paths.sessions_dir()) if path.endswith(".json")]
-    own = [paths.owner_key_path(), paths.floor_path(), paths.lock_path(), paths.start_lock_path()]
+    own = [
+        paths.owner_key_path(),
+        paths.tls_key_path(),
+        paths.floor_path(),
+        paths.lock_path(),
+        paths.start_lock_path(),
+    ]
     return own + kept[:_CREDENTIALS_MAX]
 
 

@@ -116,17 +116,13 @@ database.Database.read_here = read_here
 """
 
 KEY_IN_PLACE: Final = """
-import base64, json
-from mbx.core.keys import key_id
-from mbx.daemon import keystore
+from mbx.daemon.privatefile import PrivateFile
 
-def create(path, key, seed):
-    told = {"v": 1, "type": "mbx-host-key", "key_id": key_id("host", key.public)}
-    told["seed"] = base64.b64encode(seed).decode()
-    with open(path, "xb", buffering=0) as file:
-        file.write(json.dumps(told).encode())
+def create(self, content):
+    with open(self.path, "xb", buffering=0) as file:
+        file.write(content)
 
-keystore._create = create
+PrivateFile._create = create
 """
 
 CREDENTIAL_IN_PLACE: Final = """
