@@ -111,6 +111,42 @@ EXPOSURE_MS: Final = 60 * 60 * 1000
 CLOCK_BACK_MAX_MS: Final = 5 * 60 * 1000
 """A clock that is behind what it once was by more than this proves no term any more."""
 
+# Paired hosts: the frames of a link, and how much may be under way.
+FRAME_MAX_BYTES: Final = 2 * 1024 * 1024
+"""A body of 262,144 control characters grows sevenfold when escaped twice: 1,835,008 bytes."""
+HELLO_MAX_BYTES: Final = 4 * 1024
+"""Of the first frame: until then nobody has said who speaks."""
+PUT_RECORDS_MAX: Final = 64
+RECORD_SIGNATURES_MAX: Final = 8
+WINDOW_RECORDS_MAX: Final = 256
+"""Records that may be offered and not acknowledged on one link."""
+WINDOW_MAX_BYTES: Final = 4 * 1024 * 1024
+"""Likewise their frames; one record is always let through."""
+
+# Paired hosts: how long a link waits.
+HELLO_DEADLINE_MS: Final = 5_000
+"""For the other's first frame, and once more for its word that it goes on."""
+ANSWER_DEADLINE_MS: Final = 60_000
+"""For any progress while something is offered; longer while much has to go through a slow line."""
+SLOWEST_LINE_BYTES_PER_S: Final = 8 * 1024
+"""64 kbit/s: what is under way may take as long as a line of this speed needs for it."""
+REFUSAL_RETRY_MIN_MS: Final = 1_000
+REFUSAL_RETRY_MAX_MS: Final = 60_000
+"""A place that was refused for now is offered again within these, whatever the refusal asks."""
+
+# Paired hosts: when a link is tried again.
+REDIAL_FIRST_MS: Final = 1_000
+REDIAL_MAX_MS: Final = 60_000
+"""The longest pause before a try: chosen at random below a bound that doubles up to this."""
+REDIAL_REFUSED_MS: Final = 60 * 60 * 1000
+"""After a refusal that trying again soon cannot change."""
+REDIAL_WOKEN_MS: Final = 1_000
+"""Tries that are woken begin at most so often."""
+STAND_BY_MS: Final = 5_000
+"""How long the host with the greater key id leaves it to the other to dial."""
+STABLE_LINK_MS: Final = 10_000
+"""A link that stood for so long starts the pauses from the beginning."""
+
 # Daemon.
 GROUP_MAX_UNITS: Final = 64
 CONNECTIONS_MAX: Final = 512
