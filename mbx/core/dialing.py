@@ -1,0 +1,132 @@
+"""Which of two paired hosts dials, when it tries again, and which of two links between them stays.
+
+Both ends decide by the same two key ids and so agree without asking. The discipline that makes the
+comparison of streams true is the caller's: **a host has one live link to a peer**. Whichever loses
+is closed before the hello of the other is made up, since a hello tells what is committed and the
+loser could still commit.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from mbx.core.backoff import pause_ms
+from mbx.core.limits import REDIAL_REFUSED_MS, REDIAL_WOKEN_MS, STABLE_LINK_MS, STAND_BY_MS
+from mbx.core.streams import STOPS
+
+Initiative = Literal["dial", "stand-by", "wait"]
+
+FUTILE: Final = frozenset({"unpaired", "version-mismatch", "wrong-host", *STOPS})
+"""Codes of a closed link after which another try helps only if somebody changes something."""
+
+
+def initiative(ours: str, theirs: str, *, we_can: bool, they_can: bool | None) -> Initiative:
+    """What the host with key id `ours` does about a link to `theirs`.
+
+    `we_can` dial when we know an address of theirs; `they_can` is what we know of the opposite, or
+    None. The only one that can dials. Of two the smaller key id dials; the other stands by and
+    dials a little later all the same: the address that the first one knows may be an old one.
+    """
+    if not we_can:
+        return "wait"
+    return "dial" if they_can is False or ours < theirs else "stand-by"
+
+
+def newer_stays(ours: str, theirs: str, *, older_is_ours: bool, newer_is_ours: bool) -> bool:
+    """Of two links of one pair, whether the newer one replaces the older; the other is closed.
+
+    `…_is_ours`: we dialled it. A host that dials again has lost its first link, so the newer stays.
+    Of two that were dialled from both sides, the one stays that the smaller key id dialled. If that
+    is the older, ask for a sign of life on it at once: the peer may have dialled because it is
+    gone, and nothing else would tell before the next ping.
+    """
+    if older_is_ours == newer_is_ours:
+        return True
+    return newer_is_ours == (ours < theirs)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialling:
+    """When the next try to reach one peer is due; each event gives the state after it.
+
+    `due_ms` (monotonic) is None while a try runs, while a link stands, or when it is for the other
+    to dial. `failures` are those in a row; `tried_ms` is when the last try began, `stood_ms` since
+    when a link stands, whoever dialled it.
+    """
+
+    initiative: Initiative
+    due_ms: int | None = None
+    failures: int = 0
+    is_trying: bool = False
+    tried_ms: int | None = None
+    stood_ms: int | None = None
+
+    @classmethod
+    def begin(cls, what: Initiative, now_ms: int) -> "Dialling":
+        """At the start, or for a new peer: try now, or leave the other a moment to do it."""
+        return _due_in(cls(what), 0, now_ms)
+
+    def trying(self, now_ms: int) -> "Dialling":
+        """A try begins. Raises ValueError when none is due: there is one at a time."""
+        if self.due_ms is None or now_ms < self.due_ms:
+            raise ValueError("no try is due")
+        return replace(self, due_ms=None, is_trying=True, tried_ms=now_ms)
+
+    def failed(self, code: str, now_ms: int, chance: bytes) -> "Dialling":
+        """The try that ran gave no link that stands; `code` is that of the link, or any other word.
+
+        While another link stands, that says nothing.
+        """
+        over = replace(self, is_trying=False)
+        if self.stood_ms is not None or not self.is_trying:
+            return over
+        return _after(over, self.failures + 1, code, now_ms, chance)
+
+    def stood(self, now_ms: int) -> "Dialling":
+        """A link stands: both said hello, compared their streams and go on. Nobody has to dial.
+
+        A try of ours that still runs is to be given up, and not reported any more.
+        """
+        return replace(self, due_ms=None, is_trying=False, stood_ms=now_ms)
+
+    def ended(self, code: str, now_ms: int, chance: bytes) -> "Dialling":
+        """The link that stood is gone, and there is no other.
+
+        The pauses start from the beginning only if it stood for a while: a link that comes and goes
+        is a failure each time.
+        """
+        if self.stood_ms is None:
+            return self
+        is_stable = now_ms - self.stood_ms >= STABLE_LINK_MS
+        over = replace(self, stood_ms=None)
+        return _after(over, 1 if is_stable else self.failures + 1, code, now_ms, chance)
+
+    def woken(self, now_ms: int) -> "Dialling":
+        """A sign of life: try at once (but not all the time), however long the pause would be.
+
+        For what says that a try may succeed now: the peer was heard of, an address is new, this
+        machine woke up or got a network. Pauses go on growing if it does not.
+        """
+        if self.due_ms is None:
+            return self
+        soon_ms = now_ms if self.tried_ms is None else max(now_ms, self.tried_ms + REDIAL_WOKEN_MS)
+        return replace(self, due_ms=min(self.due_ms, soon_ms))
+
+    def knowing(self, what: Initiative, now_ms: int) -> "Dialling":
+        """Addresses changed, and with them perhaps whose turn it is: a new chance to succeed."""
+        changed = replace(self, initiative=what, due_ms=None)
+        if self.is_trying or self.stood_ms is not None:
+            return changed
+        due = _due_in(changed, 0, now_ms)
+        return due.woken(now_ms) if what == "dial" else due
+
+
+def _after(state: Dialling, failures: int, code: str, now_ms: int, chance: bytes) -> Dialling:
+    wait_ms = REDIAL_REFUSED_MS if code in FUTILE else pause_ms(failures, chance)
+    return _due_in(replace(state, failures=failures), wait_ms, now_ms)
+
+
+def _due_in(state: Dialling, wait_ms: int, now_ms: int) -> Dialling:
+    if state.initiative == "wait":
+        return replace(state, due_ms=None)
+    leave_ms = STAND_BY_MS if state.initiative == "stand-by" else 0
+    return replace(state, due_ms=now_ms + wait_ms + leave_ms)
