@@ -36,10 +36,12 @@ LAYERS: dict[str, set[str]] = {
         "mbx.core",
         "mbx.store",
         "mbx.daemon",
+        "mbx.kernel",
         "mbx.paths",
         "mbx.seclusion",
         "mbx.wire",
     },
+    "mbx.kernel": {"mbx.core", "mbx.kernel"},
     "mbx.paths": {"mbx.core"},
     "mbx.seclusion": set(),
     "mbx.wire": {"mbx.core"},
@@ -47,7 +49,7 @@ LAYERS: dict[str, set[str]] = {
     "mbx.launch": {"mbx", "mbx.core", "mbx.paths", "mbx.wire", "mbx.client"},
     "mbx.run": {"mbx", "mbx.core", "mbx.paths", "mbx.wire", "mbx.client", "mbx.launch"},
     "mbx.doctor": {"mbx", "mbx.core", "mbx.paths", "mbx.wire", "mbx.client", "mbx.doctor"},
-    "mbx.owner": {"mbx.core", "mbx.paths", "mbx.seclusion", "mbx.owner"},
+    "mbx.owner": {"mbx.core", "mbx.kernel", "mbx.paths", "mbx.seclusion", "mbx.owner"},
     "mbx.cli": {
         "mbx",
         "mbx.core",
@@ -89,7 +91,7 @@ HOMES: dict[str, set[str]] = {
         "mbx.owner.keyfile",
     },
     "orjson": {"mbx.daemon.codec"},
-    "psutil": {"mbx.daemon.kernel.portable"},
+    "psutil": {"mbx.kernel.portable"},
     "ssl": {"mbx.daemon.certificates"},
     "uvloop": {"mbx.daemon.__main__"},
 }
@@ -112,6 +114,7 @@ LIGHT = {
     "mbx.wire",
     "mbx.launch",
     "mbx.client",
+    "mbx.kernel",
     "mbx.doctor",
     "mbx.cli",
     "mbx.cli.commands.doctor",
@@ -125,7 +128,7 @@ CLOCKS_AND_CHANCE = {"random", "secrets", "time", "uuid"}
 CLOCK_READERS = {"mbx.daemon.world"}
 CHANCE_READERS = CLOCK_READERS | {"mbx.daemon.keystore"}
 CLOCK_CALLS = {"now", "today", "utcnow"}
-TIMELESS = ("mbx.core", "mbx.store", "mbx.daemon")
+TIMELESS = ("mbx.core", "mbx.store", "mbx.daemon", "mbx.kernel")
 
 PRINTERS = {"mbx.cli.output"}
 IMPORTERS_BY_NAME = {"mbx.__main__", "mbx.cli.main"}
@@ -284,6 +287,7 @@ RULES = [
             ("mbx.cli.output", "from mbx.doctor import verdict"),
             ("mbx.doctor.looking", "from mbx.store import health"),
             ("mbx.owner.signing", "from mbx.client import Client"),
+            ("mbx.cli.authority", "from mbx.kernel import ancestry"),
             ("mbx.owner.keyfile", "from mbx.daemon import keystore"),
             ("mbx.daemon.authority", "from mbx.owner import keyfile"),
             ("mbx.cli.output", "from mbx.owner.terminal import Terminal"),

@@ -36,6 +36,7 @@ FORBIDDEN_NAMES = re.compile(r"(^|_)(utils?|helpers?|managers?|misc|common)(_|$)
 COVERED_BY: dict[str, str] = {
     "mbx.cli.commands.policy": "cli/test_authority.py",
     "mbx.cli.commands.takeover": "cli/test_authority.py",
+    "mbx.owner.seat": "cli/test_owner.py",
     "mbx.daemon.addressing": "daemon/test_addressing.py",
     "mbx.daemon.app": "daemon/test_start_stop.py",
     "mbx.daemon.applying": "daemon/test_applying.py",

@@ -82,9 +82,9 @@ def authorise(session: Session, act: str, /, **facts: object) -> Record:
     wrong passphrases, conflict for a draft that is not what was asked for.
     """
     from mbx.owner import keyfile, signing
-    from mbx.owner.terminal import Terminal
+    from mbx.owner.seat import owners_terminal
 
-    with Terminal() as terminal:  # first: without one nothing else is worth asking
+    with owners_terminal() as terminal:  # first: without one nothing else is worth asking
         require_owners_terminal(session)
         path = session.paths.owner_key_path()
         key = keyfile.load(path)
@@ -95,9 +95,10 @@ def authorise(session: Session, act: str, /, **facts: object) -> Record:
 
 
 def require_owners_terminal(session: Session) -> None:
-    """No passphrase is asked for below an agent CLI. Raises MbxError owner-required.
+    """The daemon's word, besides our own look, that no agent CLI is above this command.
 
-    The daemon's word, by the smallest call that it keeps for the owner's terminal.
+    It sees through a pid namespace that this process is in. Asked by the smallest call that it
+    keeps for the owner's terminal. Raises MbxError owner-required.
     """
     session.ask("owner.inbox", limit=1)
 

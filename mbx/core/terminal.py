@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from mbx.core.errors import MbxError
 from mbx.core.evidence import ProcessEntry, Unreadable, harness_of
 
 NO_PROCESS: Final = "the kernel does not name the calling process, or it has ended"
@@ -28,6 +29,15 @@ class Terminal:
     ok: bool
     reason: str = ""
     unknown: bool = False
+
+
+def refusal(seen: Terminal) -> MbxError:
+    """What whoever is not at the owner's terminal is told."""
+    return MbxError(
+        "owner-required",
+        f"only the owner's terminal may do this: {seen.reason}",
+        "type it in a terminal of your own, outside any agent CLI",
+    )
 
 
 def owners_terminal(chain: Iterable[ProcessEntry | Unreadable]) -> Terminal:

@@ -13,7 +13,7 @@ from mbx.core.errors import MbxError
 from mbx.core.evidence import Lineage, Process, SessionKey
 from mbx.core.lease import LeaseState
 from mbx.core.names import OWNER
-from mbx.core.terminal import Terminal
+from mbx.core.terminal import Terminal, refusal
 from mbx.daemon.times import rfc3339
 from mbx.store import bindings, identities, leases, sessions
 from mbx.store.bindings import Binding
@@ -167,11 +167,7 @@ def admit_owner_terminal(tx: Tx, caller: Caller) -> OwnerTerminal:
     """A caller at the owner's terminal. Raises MbxError owner-required."""
     seen = caller.terminal or _NOT_LOOKED_AT
     if not seen.ok:
-        raise MbxError(
-            "owner-required",
-            f"only the owner's terminal may do this: {seen.reason}",
-            "type it in a terminal of your own, outside any agent CLI",
-        )
+        raise refusal(seen)
     owner = identities.by_name(tx, OWNER)
     if owner is None:
         raise LookupError("the owner has no mailbox")

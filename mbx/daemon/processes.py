@@ -1,14 +1,12 @@
 """Who calls, below whom, and who lives: the shell around `mbx.core.evidence`.
 
-Ancestors are read so that each parent is proved to be the parent of its child; a death is, where
-the kernel can tell it, an event and not a time-out. What a platform tells is `KERNEL`; everything
-else here is the same on each.
+A death is, where the kernel can tell it, an event and not a time-out. What a platform tells is
+`KERNEL`; everything else here is the same on each.
 """
 
 import asyncio
 import os
 import socket
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,20 +24,12 @@ from mbx.core.evidence import (
     judge,
 )
 from mbx.core.terminal import NO_PROCESS, Terminal, owners_terminal
-from mbx.daemon.kernel import Kernel, Peer
+from mbx.kernel import Kernel, Peer
+from mbx.kernel import ancestry as ancestors
+from mbx.kernel.ancestry import WALK_ATTEMPTS_MAX
 
-if sys.platform == "linux":
-    from mbx.daemon.kernel import linux as _of_this_platform
-else:
-    from mbx.daemon.kernel import portable as _of_this_platform
-
-KERNEL: Kernel = _of_this_platform
-"""The one place where the platform decides."""
-
-ANCESTORS_MAX: Final = 256
-"""Looked at in one walk: nobody's shell lies deeper, and any caller can put processes above it."""
-READ_ATTEMPTS_MAX: Final = 5
-WALK_ATTEMPTS_MAX: Final = 3
+KERNEL: Kernel = ancestors.KERNEL
+"""What the platform tells."""
 
 _GONE: Final = Lineage("none", reason="the calling process has ended")
 _NO_BOOT: Final = Lineage("unknown", reason="the boot id cannot be read")
@@ -91,44 +81,8 @@ def _has_ended_since(peer: Peer, start: int) -> bool:
 
 
 def ancestry(pid: int) -> Iterator[ProcessEntry | Unreadable]:
-    """The process `pid` and its ancestors, nearest first, each read when it is asked for.
-
-    Ends after the last ancestor, or with an `Unreadable` where one could not be read or too many
-    lie below it.
-    """
-    if not is_process_number(pid):
-        return
-    entry = KERNEL.read_entry(pid) or Unreadable(pid)
-    yield entry
-    for _ in range(ANCESTORS_MAX):
-        parent = _parent_of(entry) if isinstance(entry, ProcessEntry) else None
-        if parent is None:
-            return
-        entry = parent
-        yield entry
-    yield Unreadable(entry.pid, is_too_far=True)
-
-
-def _parent_of(child: ProcessEntry) -> ProcessEntry | Unreadable | None:
-    """The parent of a living process; None where it has none (in our pid namespace).
-
-    The child is read again after the parent: as long as it names the same parent, that number was
-    not given to another process in between.
-    """
-    ppid = child.ppid
-    for _ in range(READ_ATTEMPTS_MAX):
-        parent = KERNEL.read_entry(ppid) if ppid else None
-        again = KERNEL.read_stat(child.pid)
-        if not isinstance(again, ProcessEntry) or again.start_ticks != child.start_ticks:
-            return Unreadable(child.pid)
-        if again.ppid != ppid:
-            ppid = again.ppid
-            continue
-        if ppid == 0 or isinstance(parent, Unreadable):
-            return parent
-        if parent is not None and parent.start_ticks <= child.start_ticks:
-            return parent
-    return Unreadable(ppid)
+    """The process `pid` and its ancestors, nearest first, each read when it is asked for."""
+    return ancestors.ancestry(KERNEL, pid)
 
 
 def walk(peer: Peer, known: Iterable[KnownSession], claim: Claim) -> Lineage:
@@ -147,7 +101,7 @@ def walk(peer: Peer, known: Iterable[KnownSession], claim: Claim) -> Lineage:
     start = _start_of(peer)
     if start is None:
         return _GONE
-    for _ in range(WALK_ATTEMPTS_MAX):  # an ancestor may end during the walk
+    for _ in range(WALK_ATTEMPTS_MAX):
         lineage = find_session(ancestry(peer.pid), sessions, claim, boot)
         if _has_ended_since(peer, start):
             return _GONE

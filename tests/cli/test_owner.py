@@ -20,7 +20,7 @@ from mbx.owner.draft import Draft
 from tests.cli.conftest import MBX, Desk, document
 from tests.cli.owners import PASSPHRASE, SEALED, SEED, Human, refused
 from tests.owner.test_draft import OWNER, content, draft
-from tests.support.seat import Seat
+from tests.support.seat import LoneSeat
 from tests.support.shells import look_alike
 
 # Asks the daemon for a draft as commands do, and has it signed and applied, or written to a file.
@@ -73,9 +73,9 @@ def key_home(tmp_path: Path) -> Path:
     return home
 
 
-def away(home: Path, *arguments: str, stdin: bytes | None = None, **env: str) -> Seat:
+def away(home: Path, *arguments: str, stdin: bytes | None = None, **env: str) -> LoneSeat:
     """A command on a terminal, on that other machine."""
-    return Seat(
+    return LoneSeat(
         [str(MBX), *arguments], env={**os.environ, "MBX_HOME": str(home), **env}, stdin=stdin
     )
 
@@ -156,11 +156,9 @@ def test_an_init_below_an_agent_cli_is_refused_and_leaves_no_key(
     newcomer: Human, tmp_path: Path
 ) -> None:
     claude = look_alike(tmp_path, "claude")
-    newcomer.shell.start(f"{claude} -c 'mbx owner init; true'")
-    newcomer.choose()
-    newcomer.agree()
-    done = newcomer.shell.finish()
-    assert "agent CLI claude" in done.err
+    done = newcomer.run(f"{claude} -c 'mbx owner init; exit $?'")
+    assert "agent CLI claude" in refused(done, "owner-required")
+    assert "passphrase" not in newcomer.screen.drain()
     assert not newcomer.key_path.exists()
     assert newcomer.shows()["owner"] is None
 
@@ -339,6 +337,24 @@ def test_three_wrong_passphrases_lock_and_no_other_way_in_is_read(
         start_new_session=True,
     )
     refused(done_piped, "owner-required")
+
+
+@pytest.mark.parametrize("command", ["passwd", "sign {file}", "rotate", "init"])
+def test_below_an_agent_cli_no_command_asks_for_a_passphrase(
+    newcomer: Human, tmp_path: Path, command: str
+) -> None:
+    newcomer.enroll()
+    file = tmp_path / "request"
+    requests.write_request(str(file), draft())
+    claude = look_alike(tmp_path, "claude")
+    asked = f"mbx owner {command.format(file=file)}"
+    done = newcomer.run(f"{claude} -c '{asked}; exit $?'")
+    assert "agent CLI claude" in refused(done, "owner-required")
+    shown = newcomer.screen.drain()
+    assert shown.count("Passphrase:") == 1, "that of the enrolment"
+    assert not {"Old passphrase", "New passphrase"} & set(shown.split(":"))
+    assert newcomer.key_path.read_bytes() == SEALED
+    assert not Path(f"{file}.signed").exists()
 
 
 # -- the key file ---------------------------------------------------------------------------------

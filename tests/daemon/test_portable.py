@@ -18,8 +18,8 @@ import pytest
 
 from mbx.core.evidence import PID_MAX, Lineage, Process, ProcessEntry, Unreadable
 from mbx.daemon import processes
-from mbx.daemon.kernel import Peer, linux, portable
 from mbx.daemon.processes import DeathWatch, evidence
+from mbx.kernel import Peer, linux, portable
 from tests.support.children import ending, no_descriptors_left, process_of, sleeper
 from tests.support.shells import TIMEOUT_S
 
@@ -66,7 +66,7 @@ def test_a_start_is_the_same_at_each_read_and_in_each_process() -> None:
     assert isinstance(ours, ProcessEntry)
     assert {portable.read_stat(os.getpid()) for _ in range(50)} == {ours}
     asked = (
-        "from mbx.daemon.kernel import portable; "
+        "from mbx.kernel import portable; "
         f"print(portable.read_stat({os.getpid()}).start_ticks, portable.boot_id())"
     )
     told = subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True, text=True)
@@ -273,4 +273,4 @@ def test_a_daemon_on_linux_never_loads_psutil() -> None:
     told = subprocess.run(
         [sys.executable, "-I", "-c", asked], capture_output=True, check=True, text=True
     )
-    assert told.stdout.split() == ["mbx.daemon.kernel.linux", "False"]
+    assert told.stdout.split() == ["mbx.kernel.linux", "False"]

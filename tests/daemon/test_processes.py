@@ -16,9 +16,9 @@ import uvloop
 
 from mbx.core.evidence import PID_MAX, Process, ProcessEntry, Unreadable
 from mbx.daemon import processes
-from mbx.daemon.kernel import Peer, linux
-from mbx.daemon.namespaces import boot_id
 from mbx.daemon.processes import DeathWatch, evidence, peer_of, read_entry
+from mbx.kernel import Peer, linux
+from mbx.kernel.namespaces import boot_id
 from tests.support.children import SLEEPER, ending, no_descriptors_left, process_of, sleeper
 from tests.support.shells import TIMEOUT_S, look_alike
 

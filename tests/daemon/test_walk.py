@@ -27,8 +27,9 @@ from mbx.core.evidence import (
 )
 from mbx.core.terminal import NO_PROCESS, NO_TERMINAL, TOO_FAR, Terminal
 from mbx.daemon import processes
-from mbx.daemon.kernel import Kernel, Peer, linux, portable
 from mbx.daemon.processes import ancestry, evidence, peer_of
+from mbx.kernel import Kernel, Peer, linux, portable
+from mbx.kernel.ancestry import ANCESTORS_MAX
 from tests.support.children import assert_ends, ending, process_of
 from tests.support.shells import TIMEOUT_S, Console, Shell, TmuxPane, launch, look_alike
 
@@ -364,7 +365,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 def test_a_caller_below_too_many_processes_has_no_session_no_terminal_and_no_use_of_a_token(
     door: Door,
 ) -> None:
-    deep = [sys.executable, "-I", "-S", "-c", _DEEP, str(processes.ANCESTORS_MAX), *door.argv]
+    deep = [sys.executable, "-I", "-S", "-c", _DEEP, str(ANCESTORS_MAX), *door.argv]
     with Shell(tty=True) as shell:
         shell.start(shlex.join(deep))
         with door.answer() as peer:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mbx.daemon.kernel import portable
+from mbx.kernel import portable
 from tests.support.daemon import MBX, Daemon, fresh_home
 from tests.support.platforms import PORTABLE_DAEMON
 from tests.support.shells import Finished, Shell, look_alike

@@ -3,7 +3,7 @@
 from typing import Final
 
 _PORTABLE: Final = (
-    "import sys; from mbx.daemon import processes; from mbx.daemon.kernel import portable; "
+    "import sys; from mbx.daemon import processes; from mbx.kernel import portable; "
     "processes.KERNEL = portable; "
     "from mbx.daemon.__main__ import main; sys.exit(main(sys.argv[1:]))"
 )

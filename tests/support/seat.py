@@ -35,6 +35,18 @@ signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 os.execvp(sys.argv[2], sys.argv[2:])
 """
 
+_MONITOR: Final = """
+import os, subprocess, sys
+report = int(sys.argv[1])
+if os.fork():
+    os._exit(0)
+os.setsid()
+program = subprocess.Popen(sys.argv[2:])
+os.write(report, b"%d\\n" % program.pid)
+os.write(report, b"%d\\n" % program.wait())
+"""
+"""Starts a program, tells its number and its exit status, and is nobody's child."""
+
 
 class Screen:
     """The outer end of a terminal."""
@@ -101,14 +113,16 @@ class Seat(Screen):
         self._files[0].write(stdin or b"")
         self._files[0].seek(0)
         starter = [sys.executable, "-I", "-S", "-c", _STARTER, os.ttyname(self.inner)]
+        self._start([*starter, *argv], bare_environment() if env is None else env, cwd)
+
+    def _start(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> None:
+        stdin, stdout, stderr = self._files
         self.process = subprocess.Popen(
-            [*starter, *argv],
-            stdin=self._files[0],
-            stdout=self._files[1],
-            stderr=self._files[2],
-            env=bare_environment() if env is None else env,
-            cwd=cwd,
+            argv, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd
         )
+
+    def _wait(self) -> int:
+        return self.process.wait(TIMEOUT_S)
 
     def state(self) -> list[Any]:
         """The terminal's attributes."""
@@ -130,7 +144,7 @@ class Seat(Screen):
 
     def finish(self) -> Finished:
         """Wait for its end; the exit status (minus the signal that ended it) and its output."""
-        status = self.process.wait(TIMEOUT_S)
+        status = self._wait()
         self.drain()
         for file in self._files:
             file.seek(0)
@@ -146,9 +160,60 @@ class Seat(Screen):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.process.kill()
-        self.process.wait(TIMEOUT_S)
+        with contextlib.suppress(ProcessLookupError):
+            self.signal(signal.SIGKILL)
+        self._wait()
         for file in self._files:
             file.close()
         os.close(self.descriptor)
         os.close(self.inner)
+
+
+class LoneSeat(Seat):
+    """A seat whose program is nobody's child.
+
+    Whoever runs the tests may sit below an agent CLI, where no passphrase is asked for.
+    """
+
+    def _start(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path | None) -> None:
+        stdin, stdout, stderr = self._files
+        reading, writing = os.pipe()
+        self._report = os.fdopen(reading, "rb", buffering=0)
+        try:
+            subprocess.run(
+                [sys.executable, "-I", "-S", "-c", _MONITOR, str(writing), *argv],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=env,
+                cwd=cwd,
+                pass_fds=[writing],
+                check=True,
+                timeout=TIMEOUT_S,
+            )
+        finally:
+            os.close(writing)
+        self._pid = self._told()
+        self._status: int | None = None
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self._pid, number)
+
+    def _wait(self) -> int:
+        if self._status is None:
+            self._status = self._told()
+        return self._status
+
+    def _told(self) -> int:
+        """The next number that the monitor tells."""
+        assert select.select([self._report], [], [], TIMEOUT_S)[0], "the program does not end"
+        return int(self._report.readline())
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self._report.close()

@@ -23,6 +23,7 @@ from mbx.core.keys import SigningKey, key_id
 from mbx.owner import files, keyfile, requests, signing
 from mbx.owner.draft import KINDS, ROTATE, Draft, Expected, read_draft
 from mbx.owner.keyfile import SealedKey
+from mbx.owner.seat import owners_terminal
 from mbx.owner.terminal import Terminal, wipe
 from mbx.paths import printable, quoted
 from mbx.wire import JsonObject
@@ -62,7 +63,8 @@ def init(session: Session) -> None:
     Run it in a terminal of your own, not below an agent CLI. If it was interrupted, run it again.
     """
     path = session.paths.owner_key_path()
-    with Terminal() as terminal:
+    with owners_terminal() as terminal:
+        require_owners_terminal(session)
         known, host = known_owner(session)
         found = _found(path)
         _check_first(path, known, found)
@@ -124,7 +126,7 @@ def passwd(session: Session) -> None:
     If somebody may know the old passphrase and has a copy of the file, use `mbx owner rotate`.
     """
     path = session.paths.owner_key_path()
-    with Terminal() as terminal:
+    with owners_terminal() as terminal:
         sealed = keyfile.load(path)
         seed = signing.unlock_seed(terminal, sealed, "Old passphrase:")
         passphrase = signing.choose(terminal)
@@ -178,7 +180,7 @@ def sign(session: Session, file: str, key_file: str | None) -> None:
     tells.
     """
     signed_file = file + SIGNED_SUFFIX
-    with Terminal() as terminal:
+    with owners_terminal() as terminal:
         draft = requests.read_request(file)
         key = keyfile.load(key_file or session.paths.owner_key_path())
         if os.path.lexists(signed_file):
@@ -252,7 +254,7 @@ def rotate(session: Session) -> None:
     run it again: it finishes what was begun, or begins anew.
     """
     path = session.paths.owner_key_path()
-    with Terminal() as terminal:
+    with owners_terminal() as terminal:
         require_owners_terminal(session)
         old = keyfile.load(path)
         known, host = known_owner(session)

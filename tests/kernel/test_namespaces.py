@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mbx.core.evidence import Process
-from mbx.daemon.namespaces import (
+from mbx.daemon.processes import evidence
+from mbx.kernel.namespaces import (
     FIRST_PID_NAMESPACE,
     FIRST_TIME_NAMESPACE,
     TimeShift,
@@ -18,7 +19,6 @@ from mbx.daemon.namespaces import (
     own_time_shift,
     time_shift,
 )
-from mbx.daemon.processes import evidence
 from tests.support.children import process_of, sleeper
 from tests.support.shells import TIMEOUT_S
 
@@ -95,7 +95,7 @@ def seen_from(process: Process, *unshare: str) -> list[str]:
     code = (
         f"import sys; sys.path.insert(0, {str(Path.cwd())!r})\n"
         "from mbx.core.evidence import Process\n"
-        "from mbx.daemon.namespaces import boot_id, numbers_are_ours\n"
+        "from mbx.kernel.namespaces import boot_id, numbers_are_ours\n"
         "from mbx.daemon.processes import evidence\n"
         f"print(evidence({process!r}), numbers_are_ours(), boot_id())"
     )

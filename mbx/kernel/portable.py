@@ -18,7 +18,7 @@ from typing import Final
 import psutil
 
 from mbx.core.evidence import ProcessEntry, Unreadable
-from mbx.daemon.kernel import Peer
+from mbx.kernel import Peer
 
 SOL_LOCAL: Final = 0
 """sys/un.h of macOS and FreeBSD: the level of options of unix sockets."""

@@ -10,8 +10,8 @@ import struct
 from typing import Final
 
 from mbx.core.evidence import ProcessEntry, Unreadable, is_process_number
-from mbx.daemon.kernel import Peer
-from mbx.daemon.namespaces import boot_id, numbers_are_ours, own_time_shift
+from mbx.kernel import Peer
+from mbx.kernel.namespaces import boot_id, numbers_are_ours, own_time_shift
 
 __all__ = ["boot_id", "numbers_are_ours", "peer_of", "pidfd_of", "read_entry", "read_stat"]
 

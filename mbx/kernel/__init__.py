@@ -1,7 +1,8 @@
-"""What a platform must tell of processes, so that the daemon knows who calls and who lives.
+"""What a platform must tell of processes, so that we know who calls and who lives.
 
 The contract has one implementation for Linux (`linux`: /proc, descriptors of processes) and one for
-the rest (`portable`: psutil). `mbx.daemon.processes` chooses between them and asks nobody else.
+the rest (`portable`: psutil). `mbx.kernel.ancestry` chooses between them. The daemon asks about its
+callers and holders, a command of the owner's about itself.
 """
 
 import os
