@@ -10,6 +10,7 @@ interpreter runs, counts.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -19,6 +20,9 @@ Via = Literal["holder", "harness", "shell", "run", "token", ""]
 
 PID_MAX: Final = 2**22
 """The kernel's own upper limit of process numbers (PID_MAX_LIMIT, proc(5))."""
+
+_OWN_DIGITS: Final = 12
+"""48 bits: told apart within one process only."""
 
 RUN: Final = "run"
 SHELL: Final = "shell"
@@ -373,9 +377,16 @@ def _process(entry: ProcessEntry, boot_id: str) -> Process:
     return Process(entry.pid, entry.start_ticks, boot_id)
 
 
-def own_id(process: Process) -> str:
-    """The session id of a process that has none of its own: PID-STARTTICKS."""
-    return f"{process.pid}-{process.start_ticks}"
+def own_id(process: Process, conversation: str = "") -> str:
+    """The session id that no other process has: PID-STARTTICKS.
+
+    Of one of many conversations of a process, ``-`` and 12 hex digits of its SHA-256 follow: the
+    ids of two processes may be equal, and one may be as long as an id can be.
+    """
+    own = f"{process.pid}-{process.start_ticks}"
+    if not conversation:
+        return own
+    return f"{own}-{sha256(conversation.encode()).hexdigest()[:_OWN_DIGITS]}"
 
 
 class _Holders:

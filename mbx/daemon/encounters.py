@@ -23,8 +23,8 @@ class Encounter(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """By what it may be called: its process names it too, where it hosts nothing else."""
-        return (self.session_id, *(() if self.conversation else (own_id(self.process),)))
+        """By what it may be called: its own id names it too."""
+        return (self.session_id, own_id(self.process, self.conversation))
 
 
 class Encounters:

@@ -226,7 +226,7 @@ def _refuse_foreign_token(tx: Tx, caller: Caller, own: Binding | None) -> None:
     theirs = bindings.of_token(tx, caller.token_hash)
     if theirs and (own is None or theirs.identity_no != own.identity_no):
         holder = sessions.by_no(tx, theirs.session_no)
-        if holder and (holder.cli, holder.session_id) == _label(caller):
+        if holder and (holder.cli, holder.called) == _label(caller):
             return  # the same conversation in another process: no stranger, and no holder
         raise MbxError(
             "lease-foreign",

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Final
 
 from mbx.core.canonical import JsonValue
-from mbx.core.evidence import own_id
 from mbx.core.lease import Lease, LeaseState, transition
 from mbx.core.limits import LEASE_TIMEOUT_MS
 from mbx.core.record import Sealed
@@ -115,11 +114,9 @@ def _own_label(tx: Tx, session: SessionRow) -> SessionRow:
     """The session by a label that no other holder has: two credentials would be one file.
 
     That is what it calls itself, so that its conversation is remembered; while another process
-    holds something by that name, its own process.
+    holds something by that name, its own id.
     """
-    if session.conversation:
-        return session
-    label, own = session.session_id, own_id(session.process)
+    label, own = session.session_id, session.own_id
     is_taken = sessions.is_label_taken(tx, session.cli, label, besides_no=session.no)
     exposures.share(tx, session.cli, own, label)
     return _by_label(tx, session, own if is_taken else label)
@@ -183,6 +180,7 @@ def release(
     sessions.unbind(tx, session.no)
     for name in dict.fromkeys((session.session_id, called)):
         waiting.forget(tx, session.cli, name, identity.no)
+    waiting.leave_beside(tx, session.no, identity.no)  # they had the same launch, and its wishes
     _tell(tx, moment, "release", identity, session, epoch=session.epoch)
     return _ended(identity.no, session)
 
@@ -190,15 +188,15 @@ def release(
 def forget(tx: Tx, session: SessionRow, identity_no: int) -> None:
     """The conversation of a session that lost an identity never waits for it by itself again.
 
-    One that goes by its process is called otherwise too, and nobody knows how: then no
-    conversation of its agent CLI does.
+    One that goes by its process is called otherwise too. In a process of one conversation nobody
+    knows how: then no conversation of its agent CLI does.
     """
-    name = None if _goes_by_process(session) else session.session_id
+    name = session.conversation or None if _goes_by_process(session) else session.session_id
     waiting.forget(tx, session.cli, name, identity_no)
 
 
 def _goes_by_process(session: SessionRow) -> bool:
-    return session.session_id == own_id(session.process)
+    return session.session_id == session.own_id
 
 
 def lapse(tx: Tx, moment: Moment, row: LeaseRow, session: SessionRow, why: str) -> None:

@@ -46,6 +46,11 @@ class _Held:
     evidence: Evidence
     heard_ms: int
 
+    @property
+    def called(self) -> SessionKey:
+        """What its agent CLI calls it; `key` may be its own id."""
+        return SessionKey(self.key.cli, self.conversation or self.key.id)
+
 
 class Holders:
     """The sessions with a grant, watched for their end.
@@ -73,7 +78,7 @@ class Holders:
 
     def known(self) -> Iterable[KnownSession]:
         """Every session whose process the walk must stop at."""
-        return [KnownSession(held.key, held.process) for held in self._sessions.values()]
+        return [KnownSession(held.called, held.process) for held in self._sessions.values()]
 
     def grant_of(self, process: Process, conversation: str) -> tuple[int, int] | None:
         """(identity_no, epoch) that a session was granted last, if it has not released it."""

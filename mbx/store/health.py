@@ -6,6 +6,7 @@ Everything here is bounded in rows, because everybody waits for it. No subject a
 from typing import Final, NamedTuple
 
 from mbx.core.errors import MbxError
+from mbx.store import sessions
 from mbx.store.database import Tx, refusal_of
 
 COUNTED_MAX: Final = 1_000
@@ -57,11 +58,6 @@ _WAITING: Final = (
     " ELSE s.session_id END, i.name, p.since_ms FROM pending AS p"
     " JOIN sessions AS s ON s.no = p.session_no JOIN identities AS i ON i.no = p.identity_no"
     " ORDER BY p.no LIMIT ?"
-)
-_OF_SESSION: Final = (
-    "SELECT no, identity_no, epoch FROM sessions WHERE cli = ?1 AND (session_id = ?2"
-    " OR (conversation = '' AND pid || '-' || start_ticks = ?2))"
-    " ORDER BY identity_no IS NULL, no DESC LIMIT 1"
 )
 _WAITS_FOR: Final = (
     "SELECT i.name FROM pending AS p JOIN identities AS i ON i.no = p.identity_no"
@@ -207,15 +203,16 @@ def receipts(tx: Tx, identity_no: int, rows: int) -> list[Receipt]:
 def conversation(tx: Tx, cli: str, session_id: str) -> Conversation:
     """What is known of a conversation; of several processes, the one that holds an identity.
 
-    PID-STARTTICKS names the only conversation of a process too, whatever its label.
+    A session's own id names it too, whatever its label.
     """
-    session_no, identity_no, epoch = tx.one(_OF_SESSION, (cli, session_id)) or (None, None, None)
-    waits = tx.one(_WAITS_FOR, (session_no,))
+    called = sorted(sessions.called(tx, cli, session_id), key=lambda one: one.identity_no is None)
+    one = called[0] if called else None
+    waits = tx.one(_WAITS_FOR, (one.no if one else None,))
     remembered = tx.one(_REMEMBERED, (cli, session_id))
     return Conversation(
-        session_no,
-        identity_no,
-        epoch,
+        one.no if one else None,
+        one.identity_no if one else None,
+        one.epoch if one else None,
         waits[0] if waits else None,
         remembered[0] if remembered else None,
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from mbx.core.evidence import Process
+from mbx.core.evidence import Process, own_id
 from mbx.store.database import Row, Tx
 
 _COLUMNS: Final = (
@@ -16,7 +16,7 @@ _BY_PROCESS: Final = (
 _BY_NO: Final = _COLUMNS + " WHERE no = ?"
 _CALLED: Final = (
     _COLUMNS + " WHERE cli = ?1 AND (session_id = ?2"
-    " OR (conversation = '' AND pid || '-' || start_ticks = ?2)) ORDER BY no DESC LIMIT 64"
+    " OR instr(?2, pid || '-' || start_ticks) = 1) ORDER BY no DESC LIMIT 64"
 )
 _BOUND: Final = _COLUMNS + " WHERE identity_no IS NOT NULL"
 
@@ -32,6 +32,16 @@ class SessionRow:
     process: Process
     identity_no: int | None
     epoch: int | None
+
+    @property
+    def own_id(self) -> str:
+        """The label that no session of another process can have."""
+        return own_id(self.process, self.conversation)
+
+    @property
+    def called(self) -> str:
+        """What its agent CLI calls it, as far as is known: its label may be its own id."""
+        return self.conversation or self.session_id
 
 
 def find(tx: Tx, process: Process, conversation: str) -> SessionRow | None:
@@ -59,9 +69,10 @@ def relabel(tx: Tx, no: int, session_id: str) -> None:
 def called(tx: Tx, cli: str, session_id: str) -> list[SessionRow]:
     """The sessions that went by this name, newest first: one of several processes may live.
 
-    Where a process hosts no other conversation, PID-STARTTICKS names it too, whatever its label.
+    A session's own id names it too, whatever its label.
     """
-    return [row for raw in tx.all(_CALLED, (cli, session_id)) if (row := _row(raw)) is not None]
+    found = [row for raw in tx.all(_CALLED, (cli, session_id)) if (row := _row(raw)) is not None]
+    return [row for row in found if session_id in (row.session_id, row.own_id)]
 
 
 def by_no(tx: Tx, no: int) -> SessionRow | None:

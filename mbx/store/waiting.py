@@ -16,6 +16,12 @@ _FORGET: Final = (
     "DELETE FROM remembered WHERE identity_no = ?1 AND cli = ?2"
     " AND session_id = ifnull(?3, session_id)"
 )
+_LEAVE_OTHERS: Final = "DELETE FROM pending WHERE session_no = ? AND identity_no <> ?"
+_LEAVE_BESIDE: Final = (
+    "DELETE FROM pending WHERE identity_no = ? AND session_no IN (SELECT s.no FROM sessions AS s"
+    " JOIN sessions AS own ON own.no = ? AND s.pid = own.pid AND s.start_ticks = own.start_ticks"
+    " AND s.boot_id = own.boot_id)"
+)
 _LEAVE_ALL: Final = (
     "DELETE FROM pending WHERE identity_no = ?1 AND EXISTS (SELECT 1 FROM sessions AS s"
     " WHERE s.no = session_no AND s.cli = ?2 AND s.session_id = ifnull(?3, s.session_id))"
@@ -63,7 +69,11 @@ def remembered(tx: Tx, cli: str, session_id: str) -> int | None:
 
 
 def join(tx: Tx, session_no: int, identity_no: int, now_ms: int) -> None:
-    """The session waits for the identity from now on; who waits already keeps its place."""
+    """The session waits for the identity from now on; who waits for it already keeps its place.
+
+    One place for a session: who goes on as another conversation leaves what that one waited for.
+    """
+    tx.run(_LEAVE_OTHERS, (session_no, identity_no))
     tx.run(
         "INSERT INTO pending (session_no, identity_no, since_ms) VALUES (?, ?, ?)"
         " ON CONFLICT (session_no) DO NOTHING",
@@ -74,6 +84,11 @@ def join(tx: Tx, session_no: int, identity_no: int, now_ms: int) -> None:
 def leave(tx: Tx, session_no: int) -> None:
     """The session waits for nothing any more."""
     tx.run("DELETE FROM pending WHERE session_no = ?", (session_no,))
+
+
+def leave_beside(tx: Tx, session_no: int, identity_no: int) -> None:
+    """No conversation in the process of this session waits for the identity any more."""
+    tx.run(_LEAVE_BESIDE, (identity_no, session_no))
 
 
 def oldest(tx: Tx, identity_no: int) -> PendingRow | None:

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from mbx.core.evidence import own_id
 from mbx.daemon.effects import Ended, Granted, Waiting
 from mbx.daemon.gate import Caller
 from mbx.daemon.resuming import Wish
-from tests.support.office import OfficeDesk, harness, shell
+from tests.support.office import OfficeDesk, conversation, harness, shell
 
 FIRST, AGAIN, OTHER = harness(100, "s-1"), harness(200, "s-1"), harness(300, "s-2")
 
@@ -247,6 +248,74 @@ def test_one_that_waits_is_told_apart_from_the_twin_that_holds(desk: OfficeDesk)
     assert (shown["status"], shown["pending"]) == ("no-binding", "ana")
     die(desk, FIRST)
     assert label(desk, AGAIN) == "s-1"
+
+
+def test_who_goes_on_as_another_conversation_waits_for_what_that_one_held(
+    desk: OfficeDesk,
+) -> None:
+    """Its place would outlast the hand-off by the conversation it waited in."""
+    later, fifth = harness(200, "s-5"), harness(500, "s-5")
+    desk.call(fifth, "identity.register", name="ben", role="dev")
+    arrive(desk, AGAIN)
+    assert (arrive(desk, later), pending(desk, later)) == (None, "ben")
+    desk.call(FIRST, "identity.release")
+    desk.call(OTHER, "identity.claim", name="ana")
+    die(desk, OTHER)
+    assert agent(desk, later) is None
+    die(desk, fifth)
+    assert agent(desk, later) == "ben"
+
+
+# -- conversations of processes that host many ----------------------------------------------------
+
+
+def test_two_processes_with_one_conversation_have_each_their_own_credential(
+    desk: OfficeDesk,
+) -> None:
+    """One that was relabelled is known by its own name everywhere, and still goes by the other."""
+    one, two = conversation(600, "c-1"), conversation(700, "c-1")
+    for caller, name in ((one, "cyd"), (two, "dan")):
+        desk.call(caller, "identity.register", name=name, role="dev")
+    assert two.lineage.process is not None
+    own = own_id(two.lineage.process, "c-1")
+    assert (label(desk, one), label(desk, two)) == ("c-1", own)
+    granted = [effect for effect in desk.effects if isinstance(effect, Granted)]
+    assert len({(effect.cli, effect.session_id) for effect in granted}) == len(granted) == 3
+    assert (agent(desk, one), agent(desk, two)) == ("cyd", "dan")
+    for caller, name in ((one, "cyd"), (two, "dan")):
+        scope = {"cli": "opencode", "session": label(desk, caller)}
+        assert desk.call(OTHER, "diagnostics.show", **scope)["mailbox"] == f"{name}@desk"
+    die(desk, one)
+    desk.call(two, "identity.release")
+    assert (arrive(desk, two), label(desk, two)) == ("cyd", "c-1")
+
+
+def test_the_twin_of_a_shared_conversation_that_waits_is_called_by_its_own_name(
+    desk: OfficeDesk,
+) -> None:
+    one, two = conversation(600, "c-1"), conversation(700, "c-1")
+    desk.call(one, "identity.register", name="cyd", role="dev")
+    assert (arrive(desk, two), pending(desk, two)) == (None, "cyd")
+    own = label(desk, two)
+    assert own != "c-1"
+    shown = desk.call(OTHER, "diagnostics.show", cli="opencode", session=own)
+    assert (shown["status"], shown["pending"]) == ("no-binding", "cyd")
+    desk.call(one, "identity.release")
+    assert (arrive(desk, two), pending(desk, two)) == (None, None)
+
+
+def test_after_a_hand_off_no_other_conversation_of_that_process_has_a_place(
+    desk: OfficeDesk,
+) -> None:
+    """All of them had the same launch: what it wished for was given back."""
+    one, two = conversation(600, "c-1"), conversation(600, "c-2")
+    elsewhere = conversation(700, "c-3")
+    wish = Wish("cyd", "dev")
+    assert [arrive(desk, who, wish) for who in (one, two, elsewhere)] == ["cyd", None, None]
+    assert pending(desk, two) == pending(desk, elsewhere) == "cyd"
+    desk.call(one, "identity.release")
+    assert (arrive(desk, two, wish), pending(desk, two)) == (None, None)
+    assert arrive(desk, elsewhere, wish) == "cyd"
 
 
 def label(desk: OfficeDesk, caller: Caller) -> str:

@@ -1,10 +1,13 @@
 """Conversations of one process that many share, told apart by tickets: real processes."""
 
+import json
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from mbx.paths import Paths
 from tests.support.conversations import SharedProcess
 from tests.support.daemon import Daemon, Line, fresh_name, request
 
@@ -47,6 +50,23 @@ def test_two_conversations_of_one_process_have_each_their_own_identity_and_mail(
     assert who(unnamed) == (None, None)
     assert unnamed.refusal("mail.inbox")["code"] == "no-lease"
     assert tools[b].refusal("identity.claim", name=anna)["code"] in ("in-use", "conflict")
+
+
+def test_two_processes_with_one_conversation_have_each_their_own_credential(
+    daemon: Daemon, shared: SharedProcess
+) -> None:
+    anna, ben, session_id = fresh_name(), fresh_name(), fresh_name("a")
+    with SharedProcess(daemon.socket_path) as other:
+        lines = {anna: shared.hook(session_id), ben: other.hook(session_id)}
+        for name, line in lines.items():
+            line.call("identity.register", name=name, role="dev")
+        told = {name: line.call("session.whoami") for name, line in lines.items()}
+        paths = Paths.from_environ({"MBX_HOME": str(daemon.home)})
+        for name, one in told.items():
+            assert one["agent"] == name
+            file = paths.session_file(one["session"]["cli"], one["session"]["id"])
+            content = json.loads(Path(file).read_text())
+            assert content["identity"] == one["identity"]
 
 
 def test_a_ticket_is_good_once_and_never_turns_one_conversation_into_another(

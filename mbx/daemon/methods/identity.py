@@ -283,7 +283,7 @@ def displace(
     granting.lapse(tx, context.moment, row, holder, why)
     seen, lineage = context.observe(row), caller.caller.lineage
     is_dead = seen is not None and seen.evidence == "dead"
-    if not is_dead and (holder.cli, holder.session_id) != (lineage.cli, lineage.session_id):
+    if not is_dead and (holder.cli, holder.called) != (lineage.cli, lineage.session_id):
         granting.forget(tx, holder, row.identity_no)
     return leases.find(tx, row.identity_no)
 

@@ -121,17 +121,17 @@ def _external(context: Context, tx: Tx, binding: Binding) -> str | None:
 def _label(tx: Tx, caller: Open) -> str:
     """The name by which this session, and no other process, is known everywhere else.
 
-    What it calls itself; or its process, while another one of that name holds something.
+    What it calls itself; or its own id, while another one of that name holds something.
     """
     lineage = caller.caller.lineage
-    if lineage.process is None or lineage.shared:
+    if lineage.process is None:
         return lineage.session_id
     known = sessions.find(tx, lineage.process, lineage.conversation)
     if known is not None and known.identity_no is not None:
         return known.session_id
     no = known.no if known is not None else 0
     is_taken = sessions.is_label_taken(tx, lineage.cli, lineage.session_id, besides_no=no)
-    return own_id(lineage.process) if is_taken else lineage.session_id
+    return own_id(lineage.process, lineage.conversation) if is_taken else lineage.session_id
 
 
 def _pending(tx: Tx, caller: Open) -> str | None:
