@@ -28,6 +28,12 @@ _CLOSE: Final = (
     "UPDATE deliveries SET stage = 5, stage_ms = ?, epoch = 0, outcome = ?, did = NULL, note = ?"
     " WHERE recipient_no = ? AND message_no = ?"
 )
+_HANDED_ON: Final = "handed-on"
+"""Counters of this name and the key of a mailbox."""
+_INSERTED: Final = (
+    "INSERT INTO counters (name, value) VALUES (?, 1)"
+    " ON CONFLICT (name) DO UPDATE SET value = value + 1"
+)
 _LEFT: Final = (
     "SELECT i.no FROM identities AS i WHERE i.forward_no IS NOT NULL"
     " AND EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_open"
@@ -95,7 +101,15 @@ def hand_on(
         tx.run(
             "UPDATE mailboxes SET unread = unread + ? WHERE identity_no = ?", (change, mailbox_no)
         )
+    if given:
+        tx.run(_INSERTED, (f"{_HANDED_ON} {to_no}",))
     return given
+
+
+def handed_on(tx: Tx, no: int) -> int:
+    """How often mail of others was handed on to this mailbox: it stands at its old place there."""
+    row = tx.one("SELECT value FROM counters WHERE name = ?", (f"{_HANDED_ON} {no}",))
+    return int(row[0]) if row else 0
 
 
 def left(tx: Tx, rows: int) -> list[int]:

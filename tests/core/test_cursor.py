@@ -25,6 +25,14 @@ def test_a_cursor_of_another_list_mailbox_or_filter_is_refused(
     assert caught.value.code == "conflict"
 
 
+def test_a_cursor_is_refused_after_something_came_to_stand_before_it() -> None:
+    assert decode(encode("inbox", "me", MINE, 42, 3), "inbox", "me", MINE, 3) == 42
+    for then, now in ((0, 1), (3, 4), (3, 0)):
+        with pytest.raises(MbxError, match="forwarded") as caught:
+            decode(encode("inbox", "me", MINE, 42, then), "inbox", "me", MINE, now)
+        assert caught.value.code == "conflict"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -32,6 +40,8 @@ def test_a_cursor_of_another_list_mailbox_or_filter_is_refused(
         "x",
         "inbox.1",
         "a.b.c.d",
+        "inbox.00000000.1.x",
+        "inbox.00000000.1.2.3",
         "inbox.00000000.x",
         "inbox.00000000.-1",
         "inbox.0.٣",

@@ -73,6 +73,17 @@ def unread_is_true(desk: OfficeDesk) -> bool:
     )
 
 
+def pages(desk: OfficeDesk, holder: Caller, method: str, **asked: object) -> Iterator[list[str]]:
+    """Ids of one listing after the other, two a page."""
+    cursor: dict[str, object] = {}
+    while True:
+        page = desk.call(holder, method, limit=2, **asked, **cursor)
+        yield [one["id"] for one in page["messages"]]
+        if not page["has_more"]:
+            return
+        cursor = {"cursor": page["next_cursor"]}
+
+
 # -- what was there -------------------------------------------------------------------------------
 
 
@@ -133,6 +144,35 @@ def test_the_receipts_of_what_was_handed_on_are_signed_by_the_host(
             "note": "forwarded to cai",
         }
     ]
+
+
+@pytest.mark.parametrize("method", ["mail.inbox", "mail.thread"])
+def test_no_listing_that_was_begun_before_steps_past_what_was_handed_on(
+    desk: OfficeDesk, owner: Owner, method: str
+) -> None:
+    """It is refused, and the next one shows everything."""
+    first = send(desk, ANA, "cai")["id"]
+    asked = {"id": first} if method == "mail.thread" else {}
+    place = {"reply_to": first}
+    old = [send(desk, ANA, "ben", **place)["id"] for _ in range(2)]
+    own = [first, *(send(desk, ANA, "cai", **place)["id"] for _ in range(3))]
+    listing = pages(desk, CAI, method, **asked)
+    assert next(listing) == own[:2]
+    owner.do("forward", name="ben", to="cai")
+    settle(desk)
+    with pytest.raises(MbxError, match="forwarded to this mailbox") as caught:
+        next(listing)
+    assert caught.value.code == "conflict"
+    again = [one for page in pages(desk, CAI, method, **asked) for one in page]
+    assert again == [first, *old, *own[1:]]
+
+
+def test_a_forward_that_brings_nothing_ends_no_listing(desk: OfficeDesk, owner: Owner) -> None:
+    ids = [send(desk, ANA, "cai")["id"] for _ in range(3)]
+    listing = pages(desk, CAI, "mail.inbox")
+    assert next(listing) == ids[:2]
+    owner.do("forward", name="ben", to="cai")
+    assert next(listing) == ids[2:]
 
 
 def test_who_has_the_message_already_gets_no_second_copy(desk: OfficeDesk, owner: Owner) -> None:

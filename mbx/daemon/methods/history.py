@@ -18,7 +18,7 @@ from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.gate import Holder
 from mbx.daemon.methods.table import lease_method
 from mbx.daemon.params import Params
-from mbx.store import history, messages, search
+from mbx.store import forwards, history, messages, search
 from mbx.store.database import Tx
 from mbx.store.history import Filters, OwnMessage
 
@@ -48,9 +48,9 @@ def _read_thread(params: Params) -> ThreadRequest:
 def _thread(context: Context, tx: Tx, holder: Holder, request: ThreadRequest) -> Answer:
     own = holder.binding
     thread = _thread_of(tx, own.identity_no, request.id)
-    after_no = 0
+    after_no, inserted = 0, forwards.handed_on(tx, own.identity_no)
     if request.cursor is not None:
-        after_no = cursor.decode(request.cursor, "thread", own.identity, (thread,))
+        after_no = cursor.decode(request.cursor, "thread", own.identity, (thread,), inserted)
     found = history.thread_page(
         tx, own.identity_no, thread, after_no=after_no, rows=request.rows + 1
     )
@@ -63,7 +63,9 @@ def _thread(context: Context, tx: Tx, holder: Holder, request: ThreadRequest) ->
         entries.append(entry)
     has_more = len(found) > len(entries)
     last_no = found[len(entries) - 1].no if entries else 0
-    following = cursor.encode("thread", own.identity, (thread,), last_no) if has_more else None
+    following = None
+    if has_more:
+        following = cursor.encode("thread", own.identity, (thread,), last_no, inserted)
     return Answer(
         {"thread": thread, "messages": entries, "next_cursor": following, "has_more": has_more}
     )

@@ -25,7 +25,7 @@ from mbx.daemon.mailboxes import AckWords
 from mbx.daemon.methods.table import lease_method
 from mbx.daemon.params import Params
 from mbx.daemon.times import rfc3339
-from mbx.store import identities, messages
+from mbx.store import forwards, identities, messages
 from mbx.store.database import Tx
 from mbx.store.messages import Head, SentHead
 
@@ -72,9 +72,9 @@ def inbox_request(params: Params) -> InboxRequest:
 def inbox(context: Context, tx: Tx, own: Mailbox, request: InboxRequest) -> Answer:
     """A page of a mailbox."""
     filters = (request.kind, request.sender, request.acked_too)
-    after_no = 0
+    after_no, inserted = 0, forwards.handed_on(tx, own.identity_no)
     if request.cursor is not None:
-        after_no = cursor.decode(request.cursor, "inbox", own.identity, filters)
+        after_no = cursor.decode(request.cursor, "inbox", own.identity, filters, inserted)
     heads = messages.page(
         tx,
         own.identity_no,
@@ -87,7 +87,9 @@ def inbox(context: Context, tx: Tx, own: Mailbox, request: InboxRequest) -> Answ
     has_more = len(heads) > request.rows
     heads = heads[: request.rows]
     reader = listing.reader(context, tx, own.identity)
-    following = cursor.encode("inbox", own.identity, filters, heads[-1].no) if has_more else None
+    following = None
+    if has_more:
+        following = cursor.encode("inbox", own.identity, filters, heads[-1].no, inserted)
     return Answer(
         {
             "messages": [listing.listed(context, reader, head) for head in heads],
