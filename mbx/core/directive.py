@@ -1,7 +1,8 @@
 """The owner's housekeeping: signed directives that end identities and say where their mail goes.
 
 A directive names each identity with the epoch of its lease, so that it acts on what the owner saw:
-whoever claims one of them in between makes the whole directive fail.
+whoever claims one of them in between makes the whole directive fail. A forward also names the one
+before it, so that of two the order is that in which they were signed, not brought.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ _SEEN_FIELDS: Final = frozenset({"identity", "name", "epoch"})
 _FIELDS: Final = {
     RETIRE: _ENVELOPE | {"identities"},
     PRUNE: _ENVELOPE | {"identities", "unseen_since_ms"},
-    FORWARD: _ENVELOPE | _SEEN_FIELDS | {"to"},
+    FORWARD: _ENVELOPE | _SEEN_FIELDS | {"to", "previous"},
 }
 
 
@@ -54,11 +55,15 @@ class Retirement(NamedTuple):
 
 
 class Forwarding(NamedTuple):
-    """Mail of `source` goes to the identity `to` (its id; `to_name` is of the moment)."""
+    """Mail of `source` goes to the identity `to` (its id; `to_name` is of the moment).
+
+    `previous`: the id of the record that says where it goes until then, None where none does.
+    """
 
     source: Seen
     to: str
     to_name: str
+    previous: str | None = None
 
 
 Directive = Retirement | Forwarding
@@ -73,7 +78,8 @@ def payload(directive: Directive, envelope: Mapping[str, JsonValue]) -> dict[str
     content: dict[str, JsonValue] = {"v": 1, "type": "directive", **envelope}
     if isinstance(directive, Forwarding):
         to: JsonValue = {"identity": directive.to, "name": directive.to_name}
-        return {**content, "act": FORWARD, **directive.source.as_object(), "to": to}
+        forward: dict[str, JsonValue] = {"to": to, "previous": directive.previous}
+        return {**content, "act": FORWARD, **directive.source.as_object(), **forward}
     content |= {"act": RETIRE, "identities": [one.as_object() for one in directive.identities]}
     if directive.unseen_since_ms is not None:
         content |= {"act": PRUNE, "unseen_since_ms": directive.unseen_since_ms}
@@ -110,7 +116,10 @@ def _read_forwarding(payload: Mapping[str, JsonValue]) -> Forwarding:
     target = _read_seen({**to, "epoch": 0})
     if target.identity == source.identity:
         raise RecordError(6, "an identity is forwarded to itself")
-    return Forwarding(source, target.identity, target.name)
+    previous = payload["previous"]
+    if previous is not None and not is_id(previous):
+        raise RecordError(6, "previous is no record id")
+    return Forwarding(source, target.identity, target.name, previous)
 
 
 def _read_seen(value: JsonValue) -> Seen:

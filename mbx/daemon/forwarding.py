@@ -23,7 +23,7 @@ from mbx.daemon.effects import Arrived, Effect, HandOn
 from mbx.daemon.host import Host
 from mbx.daemon.retiring import Mailbox
 from mbx.daemon.world import Moment
-from mbx.store import audit, forwards, health, identities, leases, receipts
+from mbx.store import audit, forwards, health, identities, leases, owners, receipts
 from mbx.store.database import Tx
 from mbx.store.forwards import OpenMail
 from mbx.store.identities import IdentityRow
@@ -52,7 +52,8 @@ def draft(context: Context, tx: Tx, old: str, new: str) -> Draft:
     mailbox = Mailbox(source, leases.find(tx, source.no))
     if source.retired_ms is None:
         retiring.refuse_holder(context, tx, mailbox)
-    wanted = Forwarding(mailbox.seen(), target.identity, target.name)
+    previous = owners.last_forward(tx, source.identity)
+    wanted = Forwarding(mailbox.seen(), target.identity, target.name, previous)
     lines = (
         *retiring.about(context, tx, mailbox),
         *retiring.about(context, tx, Mailbox(target, leases.find(tx, target.no))),
@@ -81,6 +82,12 @@ def forward(
     retiring.refuse_change(mailbox, wanted.source)
     if target.name != wanted.to_name:
         raise MbxError("conflict", f"{wanted.to_name} is called {target.name} now", "repeat it")
+    if wanted.previous != owners.last_forward(tx, source.identity):
+        raise MbxError(
+            "conflict",
+            f"another record says by now where mail of {source.name} goes",
+            "repeat the command: it makes a new draft",
+        )
     before = retiring.told(tx, mailbox)
     effects: list[Effect] = []
     if source.retired_ms is None:

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from mbx.core.authority import Link, OwnerKey
-from mbx.core.canonical import encode, parse
+from mbx.core.canonical import CanonicalError, encode, parse
+from mbx.core.directive import FORWARD
+from mbx.core.limits import RECORD_MAX_BYTES
 from mbx.core.record import Record, Sealed
 from mbx.store.database import Tx
 
@@ -21,6 +23,11 @@ _CHAIN: Final = (
 _ALL: Final = _COLUMNS + " ORDER BY no"
 _KEYS: Final = (
     "SELECT CAST(key_id AS BLOB), public_key, until_version FROM owner_keys ORDER BY no DESC"
+)
+# A walk over what the owner ever signed: few records, and only where a forward is signed.
+_DIRECTIVES: Final = (
+    "SELECT record_id, CAST(payload AS BLOB) FROM owner_records WHERE kind = 'directive'"
+    " ORDER BY no DESC"
 )
 _SIGNATURES_MAX_BYTES: Final = 4_096
 _CLOCK: Final = "clock_high_ms"
@@ -69,6 +76,21 @@ def find(tx: Tx, record_id: str) -> OwnerRecordRow | None:
     """The applied record of this id."""
     row = tx.one(_BY_ID, (record_id,))
     return OwnerRecordRow(*row) if row else None
+
+
+def last_forward(tx: Tx, identity: str) -> str | None:
+    """The id of the record that says where mail of an identity (its id) goes on, if one does."""
+    for record_id, payload in tx.each(_DIRECTIVES):
+        try:
+            told = parse(payload, RECORD_MAX_BYTES)
+        except CanonicalError:  # a damaged row says nothing
+            continue
+        if isinstance(told, dict) and (told.get("act"), told.get("identity")) == (
+            FORWARD,
+            identity,
+        ):
+            return str(record_id)
+    return None
 
 
 def add(

@@ -14,6 +14,7 @@ ENVELOPE: dict[str, JsonValue] = {"iat": 5, "nonce": "0" * 32, "aud": "h" * 26, 
 BEN, CAI = Seen("b" * 26, "ben", 3), Seen("c" * 26, "cai", 0)
 RETIRE, PRUNE = Retirement((BEN, CAI)), Retirement((BEN,), 77)
 FORWARD = Forwarding(BEN, CAI.identity, CAI.name)
+AGAIN = FORWARD._replace(previous="r" * 26)
 
 
 def content(wanted: directive.Directive, **changes: JsonValue) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def is_refused(payload: dict[str, Any]) -> bool:
     return refused.value.step == 6
 
 
-@pytest.mark.parametrize("wanted", [RETIRE, PRUNE, FORWARD])
+@pytest.mark.parametrize("wanted", [RETIRE, PRUNE, FORWARD, AGAIN])
 def test_what_is_written_is_read_back(wanted: directive.Directive) -> None:
     assert directive.read(content(wanted)) == wanted
 
@@ -82,6 +83,11 @@ def test_what_is_no_identity_at_an_epoch_is_refused(seen: JsonValue) -> None:
 )
 def test_a_forward_needs_one_other_identity(to: JsonValue) -> None:
     assert is_refused(content(FORWARD, to=to))
+
+
+@pytest.mark.parametrize("previous", ["", "ben", 5, False, ["r" * 26], "R" * 26])
+def test_a_forward_names_the_record_before_it_or_none(previous: JsonValue) -> None:
+    assert is_refused(content(FORWARD, previous=previous))
 
 
 @pytest.mark.parametrize("since", [None, -1, True, "5"])

@@ -372,6 +372,24 @@ def test_one_that_was_retired_before_is_forwarded_later(desk: OfficeDesk, owner:
     assert inbox(desk, CAI) == [letter]
 
 
+def test_of_two_forwards_the_one_that_was_overtaken_is_refused(
+    desk: OfficeDesk, owner: Owner
+) -> None:
+    """In whatever order they are brought, and also when the first way was taken once more."""
+    to_cai, to_dee = (owner.signed(owner.draft("forward", name="ben", to=to)) for to in NAMES[2:])
+    owner.apply(to_dee)
+    assert refused(desk, owner, to_cai) == "conflict"
+    assert shown(desk, "ben")["reason"] == "forwarded to dee"
+    again = owner.signed(owner.draft("forward", name="ben", to="cai"))
+    for to in ("ana", "dee"):
+        owner.do("forward", name="ben", to=to)
+    assert refused(desk, owner, again) == "conflict"
+    assert owner.apply(to_dee)["duplicate"]
+    assert shown(desk, "ben")["reason"] == "forwarded to dee"
+    owner.do("forward", name="ben", to="cai")
+    assert shown(desk, "ben")["reason"] == "forwarded to cai"
+
+
 def test_a_draft_is_refused_where_no_forward_can_be(desk: OfficeDesk, owner: Owner) -> None:
     for to, code in (
         ("ben", "usage"),
