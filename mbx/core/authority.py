@@ -7,6 +7,7 @@ so damage weakens every match that is older than it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from mbx.core.errors import MbxError
@@ -28,11 +29,16 @@ from mbx.core.record import Record, RecordError, verify
 
 
 class OwnerKey(NamedTuple):
-    """A key of the owner; a former one verifies records up to `until_version` of the chain."""
+    """A key of the owner; a former one verifies records up to `until_version` of the chain.
+
+    `until_digest`: of the record that stands there, as the owner signed it with the successor; None
+    where no word of the owner's tells it.
+    """
 
     key_id: str
     public: bytes
     until_version: int | None = None
+    until_digest: str | None = None
 
 
 class Damage(NamedTuple):
@@ -109,7 +115,8 @@ FIRST: Final = Next()
 class Book:
     """The chain of policies and revocations, verified; `entries` newest first.
 
-    `version` is the newest place that was ever taken, as far as that can be known. `superseded`:
+    `version` is the newest place that was ever taken, as far as that can be known, and `head` the
+    digest of what stands there: `NO_RECORD` for nothing, None for no place. `superseded`:
     (version, recipient) -> the newer record that governs instead, whoever writes; '' for a policy
     about mail from oneself.
     """
@@ -120,6 +127,7 @@ class Book:
     version: int = 0
     next: Next = FIRST
     superseded: Mapping[tuple[int, str], str] = field(default_factory=dict)
+    head: str | None = None
 
     @property
     def damaged(self) -> tuple[Damage, ...]:
@@ -222,6 +230,46 @@ def _damaged(damage: Damage) -> str:
 # -- building it ----------------------------------------------------------------------------------
 
 
+ROTATE_FIELDS: Final = frozenset(
+    "v type iat nonce aud owner public_key previous until_version head".split()
+)
+"""Of the record by which the owner's key is changed: at `until_version`, where `head` stood."""
+
+
+def with_ends(
+    owner_keys: Sequence[OwnerKey], rotations: Sequence[Record], own_host: str
+) -> list[OwnerKey]:
+    """The owner's keys, newest first, each former one with its end as both keys signed it.
+
+    `rotations` are the stored records, in any order. A former key without one keeps what the row
+    says of it, and no digest. Never raises.
+    """
+    found = [key._replace(until_version=None) for key in owner_keys[:1]]
+    for successor, key in pairwise(owner_keys):
+        end = next(
+            (one for record in rotations if (one := _end_of(key, successor, record, own_host))),
+            None,
+        )
+        found.append(end or key._replace(until_version=key.until_version or 0))
+    return found
+
+
+def _end_of(key: OwnerKey, successor: OwnerKey, record: Record, own_host: str) -> OwnerKey | None:
+    """The key with its end, if this record tells it; None for any other record."""
+    signers = {key.key_id: key.public, successor.key_id: successor.public}
+    try:
+        payload = verify(record, kind="rotate", signers=signers, audience=own_host)
+    except RecordError:
+        return None
+    version, head = payload.get("until_version"), payload.get("head")
+    told = (payload.get("owner"), payload.get("previous"))
+    if payload.keys() != ROTATE_FIELDS or told != (successor.key_id, key.key_id):
+        return None
+    if type(version) is not int or not isinstance(head, str | None):
+        return None
+    return key._replace(until_version=version, until_digest=head)
+
+
 class Link(NamedTuple):
     """One stored record of the chain, as it lies in the store."""
 
@@ -241,6 +289,7 @@ def build(
     read = [_read(link, owner_keys, own_host) for link in links]
     proved = max((place.version for place in read if place.is_believed), default=0)
     places = _settled(read, max(floor, proved))
+    _hold_to_ends(places, owner_keys, max(floor, proved))
     entries: list[Entry] = []
     follower: _Place | None = None
     above = max([floor, *places]) + 1
@@ -258,7 +307,16 @@ def build(
     version = max([floor, *places])
     following = _next(links, places, version)
     superseded = _superseded(entries, own_host)
-    return Book(own_host, tuple(entries), revocations, version, following, superseded)
+    head = (places[version].digest if version in places else None) or NO_RECORD
+    return Book(
+        own_host,
+        tuple(entries),
+        revocations,
+        version,
+        following,
+        superseded,
+        head if version else None,
+    )
 
 
 def _superseded(entries: Sequence[Entry], own_host: str) -> dict[tuple[int, str], str]:
@@ -320,6 +378,23 @@ def _settled(read: Sequence[_Place], known: int) -> dict[int, _Place]:
             places[place.version] = place
         before = max(before, place.version)
     return places
+
+
+def _hold_to_ends(places: dict[int, _Place], owner_keys: Sequence[OwnerKey], known: int) -> None:
+    """Where the owner changed the key, only the record that was there then is believed.
+
+    Whoever has a former key could sign another one for that place; all before it are held by their
+    successors. A row of ours that no record bears out moves nothing beyond what is known.
+    """
+    for key in owner_keys[1:]:
+        end = key.until_version or 0
+        if key.until_digest is None:
+            end = min(end, known)
+        place = places.get(end)
+        if end > 0 and (place is None or place.digest != key.until_digest):
+            digest, previous = (place.digest, place.previous) if place else (None, None)
+            damage = Damage(end, "is not the one at which the owner changed the key")
+            places[end] = _Place(end, damage, digest, previous)
 
 
 def _gap(below: int, above: int) -> list[Damage]:

@@ -80,10 +80,12 @@ def _rotate(context: Context, tx: Tx, record: Record, payload: Mapping[str, Json
     known = owners.keys(tx)[0]
     key, content = _introduced(context, record, former=known)
     _check_age(context, tx, content)
-    version = context.authority.book(tx).version
+    book = context.authority.book(tx)
+    version = book.version
     if key.key_id in [one.key_id for one in owners.keys(tx)]:
         raise MbxError("conflict", FORMER_KEY)
-    if content["previous"] != known.key_id or content["until_version"] != version:
+    made_for = (content["previous"], content["until_version"], content["head"])
+    if made_for != (known.key_id, version, book.head):
         raise MbxError("conflict", "the draft was made for another state of the chain", DRAFT_AGAIN)
     owners.add_key(tx, key, context.moment.now_ms, version)
     _audit(context, tx, "owner", record, owner=key.key_id, before=known.key_id)
@@ -107,7 +109,7 @@ def _introduced(
     except (RecordError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise MbxError("owner-required", f"the record is not to be believed: {error}") from error
     told = (payload.get("owner"), payload.get("public_key"))
-    if payload.keys() != _ROTATE_FIELDS or told != (key.key_id, public.hex()):
+    if payload.keys() != authority.ROTATE_FIELDS or told != (key.key_id, public.hex()):
         raise MbxError("owner-required", "the record is not to be believed: fields are wrong")
     if not keys.is_strong_public_key(public):
         raise MbxError("owner-required", "the record is not to be believed: a weak key")
@@ -115,9 +117,6 @@ def _introduced(
 
 
 _ROTATE_MAX_CHARS: Final = 4_096
-_ROTATE_FIELDS: Final = frozenset(
-    "v type iat nonce aud owner public_key previous until_version".split()
-)
 
 
 def _chained(context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]) -> Applied:
@@ -134,7 +133,9 @@ def _chained(context: Context, tx: Tx, record: Record, payload: Mapping[str, Jso
         raise MbxError("conflict", "the record follows another record than ours", DRAFT_AGAIN)
     before = _effective(context, tx)
     try:
-        entry, _ = authority.read_link(version, record, owners.keys(tx), context.host.key_id)
+        entry, _ = authority.read_link(
+            version, record, context.authority.keys(tx), context.host.key_id
+        )
     except RecordError as error:
         raise MbxError("owner-required", f"the record is not to be believed: {error}") from error
     _refuse_void(book, entry)

@@ -61,9 +61,13 @@ class Authority:
         state, floor = owners.state(tx), self.floor
         known_state, known_floor, book = self._known
         if (state, floor) != (known_state, known_floor):
-            book = authority.build(owners.chain(tx), owners.keys(tx), self._own_host, floor)
+            book = authority.build(owners.chain(tx), self.keys(tx), self._own_host, floor)
             self._known = (state, floor, book)
         return book
+
+    def keys(self, tx: Tx) -> list[OwnerKey]:
+        """The owner's keys, newest first, with the ends of the former ones as they were signed."""
+        return authority.with_ends(owners.keys(tx), owners.rotations(tx), self._own_host)
 
     @property
     def floor(self) -> int:

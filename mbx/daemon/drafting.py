@@ -91,7 +91,7 @@ def rotation(context: Context, tx: Tx, public: bytes) -> Draft:
     """The first key of the owner, or its successor: signed by the new key, and by the old one."""
     if not is_strong_public_key(public):
         raise MbxError("usage", "public_key is not an Ed25519 key")
-    known = owners.keys(tx)
+    known, book = owners.keys(tx), context.authority.book(tx)
     if key_id("owner", public) in [one.key_id for one in known]:
         raise MbxError("conflict", FORMER_KEY)
     return Draft(
@@ -102,7 +102,8 @@ def rotation(context: Context, tx: Tx, public: bytes) -> Draft:
             **envelope(context, key_id("owner", public)),
             "public_key": public.hex(),
             "previous": known[0].key_id if known else None,
-            "until_version": context.authority.book(tx).version,
+            "until_version": book.version,
+            "head": book.head,
         },
     )
 

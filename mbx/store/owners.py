@@ -25,6 +25,10 @@ _KEYS: Final = (
     "SELECT CAST(key_id AS BLOB), public_key, until_version FROM owner_keys ORDER BY no DESC"
 )
 # A walk over what the owner ever signed: few records, and only where a forward is signed.
+_ROTATIONS: Final = (
+    "SELECT CAST(payload AS BLOB), CAST(signatures AS BLOB) FROM owner_records"
+    " WHERE kind = 'rotate' ORDER BY no DESC"
+)
 _DIRECTIVES: Final = (
     "SELECT record_id, CAST(payload AS BLOB) FROM owner_records WHERE kind = 'directive'"
     " ORDER BY no DESC"
@@ -119,6 +123,14 @@ def chain(tx: Tx) -> list[Link]:
     return [
         Link(version, Record(_text(kind), _text(payload), _signatures(_text(signatures))))
         for version, kind, payload, signatures in tx.all(_CHAIN)
+    ]
+
+
+def rotations(tx: Tx) -> list[Record]:
+    """The records by which the owner's key was changed, as they lie in the store."""
+    return [
+        Record("rotate", _text(payload), _signatures(_text(signatures)))
+        for payload, signatures in tx.all(_ROTATIONS)
     ]
 
 

@@ -45,7 +45,6 @@ DAY = 24 * 60 * 60 * 1000
 HOST, OTHER_HOST = "h" * 26, "j" * 26
 ANA, BO = "a" * 26, "b" * 26
 KEY = SigningKey.from_seed(b"\x02" * 32)
-SUCCESSOR = SigningKey.from_seed(b"\x03" * 32)
 STRANGER = SigningKey.from_seed(b"\x04" * 32)
 
 
@@ -424,21 +423,6 @@ def test_a_version_far_ahead_costs_nothing() -> None:
 
 
 # -- the owner's keys -----------------------------------------------------------------------------
-
-
-def test_a_former_key_verifies_what_it_signed_and_nothing_later() -> None:
-    chain = Chain()
-    chain.policy("collaborate")
-    owners = [owner(SUCCESSOR), owner(KEY, until_version=1)]
-    assert grant(chain.book(owners)).level == "collaborate"
-    chain.policy("yolo", exp_ms=NOW + 1)
-    assert is_ask(chain.book(owners), "record 2", "no key of the owner's")
-    chain.links.pop()
-    chain.key = SUCCESSOR
-    chain.policy("autonomous")
-    assert grant(chain.book(owners)).level == "autonomous"
-    assert is_ask(chain.book(), "record 2")
-    assert is_ask(chain.book([]), "record 2")
 
 
 def test_a_record_names_the_owner_who_signed_it_for_this_chain() -> None:

@@ -18,7 +18,7 @@ from mbx.daemon.gate import Caller
 from mbx.store import inspection
 from mbx.store.database import Committed, run_group, run_reads
 from tests.support.office import OfficeDesk, nobody, shell
-from tests.support.owner import Owner, Wire, an_owner, content, wire
+from tests.support.owner import Wire, an_owner, content, wire
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 STRANGER = SigningKey.from_seed(bytes([99]) * 32)
@@ -256,53 +256,6 @@ def test_a_payload_that_is_no_text_of_ours(scene: Scene) -> None:
         for kind in ("policy", "rotate", "takeover", "directive"):
             record = {"kind": kind, "payload": text, "signatures": {scene.owner.id: "AAAA"}}
             assert scene.refused(record) in ("owner-required", "usage")
-
-
-def test_key_compromise_a_former_key_signs_nothing_any_more(scene: Scene) -> None:
-    scene.policy("collaborate")
-    stolen = scene.owner.key
-    early = scene.owner.signed(scene.draft("yolo"))
-    draft = scene.owner.draft("rotate", public_key=STRANGER.public.hex())
-    scene.owner.apply(scene.owner.signed(draft, STRANGER))
-    assert scene.refused(early) == "owner-required"
-    heir = Owner(scene.desk, STRANGER)
-    thief = Owner(scene.desk, stolen)
-    for act in ("policy", "revoke", "clock"):
-        wanted: dict[str, object] = {"all": True} if act == "revoke" else {}
-        if act == "policy":
-            wanted = {"to": ["ui"], "from": ["local"], "level": "yolo"}
-        assert scene.refused(thief.signed(thief.draft(act, **wanted))) == "owner-required"
-    assert scene.line().startswith("policy: collaborate (")
-    scene.restart()
-    assert scene.line().startswith("policy: collaborate (")
-    scene.owner = heir
-    assert scene.holds_again()
-
-
-def test_a_key_that_was_given_up_never_comes_back(scene: Scene) -> None:
-    first = scene.owner.key
-    draft = scene.owner.draft("rotate", public_key=STRANGER.public.hex())
-    scene.owner.apply(scene.owner.signed(draft, STRANGER))
-    heir = Owner(scene.desk, STRANGER)
-    fresh = content(heir.draft("rotate", public_key=HOST_LIKE.public.hex()))
-    for key in (first, STRANGER):
-        error = scene.desk.refusal(
-            nobody(), "owner.draft", act="rotate", public_key=key.public.hex()
-        )
-        assert error.code == "conflict"
-        forged = {**fresh, "public_key": key.public.hex(), "owner": key_id("owner", key.public)}
-        assert scene.refused(wire("rotate", forged, key, STRANGER)) == "conflict"
-    shouted = {**fresh, "public_key": HOST_LIKE.public.hex().upper()}
-    assert scene.refused(wire("rotate", shouted, HOST_LIKE, STRANGER)) == "owner-required"
-
-
-@pytest.mark.parametrize(
-    "change", [{"until_version": 9}, {"previous": "z" * 26}, {"previous": None}]
-)
-def test_a_rotation_for_another_state(scene: Scene, change: dict[str, object]) -> None:
-    draft = content(scene.owner.draft("rotate", public_key=STRANGER.public.hex()))
-    record = wire("rotate", {**draft, **change}, scene.owner.key, STRANGER)
-    assert scene.refused(record) == "conflict"
 
 
 # -- revoking -------------------------------------------------------------------------------------

@@ -94,6 +94,7 @@ class Reign(Story):
             "public_key": self.key.public.hex(),
             "previous": None,
             "until_version": 0,
+            "head": None,
         }
         self.bring(self.sealed("rotate", **content), "owner", method="owner.enroll")
 
