@@ -23,6 +23,9 @@ class Stage(IntEnum):
 STAGE_LABELS: Final = tuple(stage.label for stage in Stage)
 """The labels by the integers of the stages."""
 
+RETURNED: Final = "returned"
+"""The word for a copy that came back: no stage, since nothing follows it."""
+
 OUTCOMES: Final = frozenset({"acted", "replied", "noted", "declined", "superseded"})
 """What an ack may say was done with the message."""
 

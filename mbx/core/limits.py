@@ -44,9 +44,8 @@ HOST_NAME_MAX_CHARS: Final = 253
 ENDPOINT_MAX_CHARS: Final = HOST_NAME_MAX_CHARS + 7
 """A name, its last dot, and `:65535`."""
 PEER_ADDRESSES_MAX: Final = 8
-DIRECTORY_PART_MAX: Final = 200
+DIRECTORY_ENTRIES_MAX: Final = 200
 """Identities in one record of a directory."""
-DIRECTORY_PARTS_MAX: Final = 64
 INVITATION_TTL_MS: Final = 10 * 60 * 1000
 """How long a pairing code is good, and how long the two people may take to compare."""
 WRONG_PROOFS_MAX: Final = 5
@@ -146,6 +145,15 @@ STAND_BY_MS: Final = 5_000
 """How long the host with the greater key id leaves it to the other to dial."""
 STABLE_LINK_MS: Final = 10_000
 """A link that stood for so long starts the pauses from the beginning."""
+
+# Paired hosts: what waits for them.
+QUEUE_MAX_MESSAGES: Final = 100_000
+"""Messages that wait for one peer; receipts, directories and owner records do not count."""
+QUEUE_MAX_BYTES: Final = 512 * 1024 * 1024
+UNOFFERED_MAX_MS: Final = 72 * 60 * 60 * 1000
+"""A message that no link was ever handed for so long returns to its sender."""
+TOMBSTONE_MS: Final = 7 * 24 * 60 * 60 * 1000
+"""For so long an acknowledged place can be offered again, and its head be compared."""
 
 # Daemon.
 GROUP_MAX_UNITS: Final = 64

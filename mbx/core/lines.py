@@ -65,6 +65,13 @@ def local_lines(grant: Grant, rfc3339: Callable[[int], str]) -> Lines:
     return Lines(TRUST_LOCAL, policy_word(grant), trust_line, policy_line(grant, rfc3339))
 
 
+def paired_lines(label: str, grant: Grant, rfc3339: Callable[[int], str]) -> Lines:
+    """Of mail that a paired host signed in the name of one of its identities; `label` is ours."""
+    trust = f"verified (paired host {label})"
+    trust_line = f"trust: {trust}: that host vouches for its own names, and for nothing else"
+    return Lines(trust, policy_word(grant), trust_line, policy_line(grant, rfc3339))
+
+
 def unverified_lines(grant: Grant, rfc3339: Callable[[int], str]) -> Lines:
     """Of mail whose sender's words nothing proves."""
     trust_line = f"trust: {UNVERIFIED} (nothing proves who wrote this)"

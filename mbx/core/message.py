@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mbx.core.canonical import JsonValue
+from mbx.core.ids import is_id
 from mbx.core.limits import (
     RECIPIENTS_MAX,
     REF_MAX_CHARS,
@@ -95,11 +96,11 @@ def owner_payload(draft: Draft, envelope: Envelope, owner: str) -> dict[str, Jso
 
 
 class Letter(NamedTuple):
-    """What verified mail of the owner's says: to which identities (ids), in which conversation."""
+    """What verified mail of the owner's says: to which mailboxes, in which conversation."""
 
     draft: Draft
     body_bytes: int
-    to: tuple[str, ...]
+    to: tuple[Party, ...]
     thread: str | None
     reply_to: str | None
     is_external: bool
@@ -113,6 +114,66 @@ def read_letter(content: Mapping[str, JsonValue]) -> Letter:
     """
     if content.keys() != _LETTER_FIELDS or content["lease"] is not None:
         raise RecordError(6, "fields missing or unknown")
+    draft, body_bytes = _draft(content)
+    thread, reply_to = content["thread"], content["reply_to"]
+    return Letter(
+        draft,
+        body_bytes,
+        _parties(content["to"]),
+        None if thread is None else str(thread),
+        None if reply_to is None else str(reply_to),
+        content["external_since"] is not None,
+    )
+
+
+class Relayed(NamedTuple):
+    """What a verified message of a paired host says; fields as those of `Envelope`."""
+
+    sender: Party
+    draft: Draft
+    body_bytes: int
+    to: tuple[Party, ...]
+    thread: str | None
+    reply_to: str | None
+    hop: int
+    external_since: int | None
+
+
+def read_relayed(content: Mapping[str, JsonValue]) -> Relayed:
+    """The message of a payload whose signature is verified.
+
+    Raises RecordError (step 6) for anything that is not exactly a message of this version, MbxError
+    for a text that breaks a rule.
+    """
+    if content.keys() != _MESSAGE_FIELDS:
+        raise RecordError(6, "fields missing or unknown")
+    lease, hop, since = content["lease"], content["hop"], content["external_since"]
+    if not isinstance(lease, dict) or lease.keys() != {"epoch", "id"} or not is_id(lease["id"]):
+        raise RecordError(6, "lease is wrong")
+    if type(lease["epoch"]) is not int or lease["epoch"] < 1:
+        raise RecordError(6, "lease is wrong")
+    if type(hop) is not int or hop < 0 or (since is not None and type(since) is not int):
+        raise RecordError(6, "hop or external_since is wrong")
+    if content["attachments"] != [] or content["expected_output"] is not None:
+        raise RecordError(6, "attachments are not known to this version")
+    draft, body_bytes = _draft(content)
+    thread, reply_to = content["thread"], content["reply_to"]
+    if not all(one is None or is_id(one) for one in (thread, reply_to)):
+        raise RecordError(6, "thread or reply_to is wrong")
+    return Relayed(
+        _party(content["from"]),
+        draft,
+        body_bytes,
+        _parties(content["to"]),
+        None if thread is None else str(thread),
+        None if reply_to is None else str(reply_to),
+        hop,
+        since,
+    )
+
+
+def _draft(content: Mapping[str, JsonValue]) -> tuple[Draft, int]:
+    """What the sender chose, and the body's bytes."""
     subject, body, kind = content["subject"], content["body"], content["kind"]
     topic, refs, origin = content["topic"], content["refs"], content["origin"]
     thread, reply_to, needs_reply = content["thread"], content["reply_to"], content["needs_reply"]
@@ -138,37 +199,37 @@ def read_letter(content: Mapping[str, JsonValue]) -> Letter:
         None if topic is None else str(topic),
         None if origin is None else str(origin),
     )
-    return Letter(
-        draft,
-        check_body(body),
-        _identities(content["to"]),
-        None if thread is None else str(thread),
-        None if reply_to is None else str(reply_to),
-        content["external_since"] is not None,
-    )
+    return draft, check_body(body)
 
 
 def _all_optional_texts(*values: JsonValue) -> bool:
     return all(value is None or isinstance(value, str) for value in values)
 
 
-def _identities(to: JsonValue) -> tuple[str, ...]:
+def _parties(to: JsonValue) -> tuple[Party, ...]:
     if not isinstance(to, list) or not 1 <= len(to) <= RECIPIENTS_MAX:
         raise RecordError(6, "to is wrong")
-    found = []
-    for party in to:
-        if not isinstance(party, dict) or party.keys() != _PARTY_FIELDS:
-            raise RecordError(6, "to is wrong")
-        found.append(str(party["identity"]))
-    if len(set(found)) != len(found):
+    found = tuple(_party(party) for party in to)
+    if len({(party.identity, party.host) for party in found}) != len(found):
         raise RecordError(6, "to names somebody twice")
-    return tuple(found)
+    return found
 
 
-_LETTER_FIELDS: Final = frozenset(
-    "v type iat nonce aud owner from lease to thread reply_to kind subject body needs_reply refs"
+def _party(party: JsonValue) -> Party:
+    """One mailbox as a record names it; its name is only looked at where somebody is called so."""
+    if not isinstance(party, dict) or party.keys() != _PARTY_FIELDS:
+        raise RecordError(6, "a mailbox is wrong")
+    identity, name, host = party["identity"], party["name"], party["host"]
+    if not is_id(identity) or not isinstance(name, str) or not isinstance(host, str):
+        raise RecordError(6, "a mailbox is wrong")
+    return Party(identity, name, host)
+
+
+_MESSAGE_FIELDS: Final = frozenset(
+    "v type iat nonce aud from lease to thread reply_to kind subject body needs_reply refs"
     " attachments topic expected_output origin hop external_since project sent_at".split()
 )
+_LETTER_FIELDS: Final = _MESSAGE_FIELDS | {"owner"}
 
 
 def payload(draft: Draft, envelope: Envelope) -> Mapping[str, JsonValue]:

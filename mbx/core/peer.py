@@ -7,7 +7,7 @@ peer       our owner  our own host    this key, with this certificate, is paired
                                       this label of ours, reached at these addresses
 unpair     our owner  our own host    it is no longer
 tls-cert   a host     nobody's alone  this TLS certificate is its own
-directory  a host     its peer        these are its identities (in parts)
+directory  a host     its peer        this is new or has changed of its identities
 nack       a host     sender's host   this message of yours is refused for ever, and why
 ========== ========== =============== ==========================================================
 
@@ -16,7 +16,7 @@ A host is its key: labels and addresses are for people and for dialling. The rec
 not even after a new pairing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mbx.core import fields
@@ -26,8 +26,7 @@ from mbx.core.keys import PUBLIC_BYTES, is_strong_public_key, key_id
 from mbx.core.limits import (
     CLI_NAME_MAX_CHARS,
     DESCRIPTION_MAX_CHARS,
-    DIRECTORY_PART_MAX,
-    DIRECTORY_PARTS_MAX,
+    DIRECTORY_ENTRIES_MAX,
     NOTE_MAX_CHARS,
     PEER_ADDRESSES_MAX,
 )
@@ -37,7 +36,7 @@ from mbx.core.record import RecordError
 DIGEST_BYTES: Final = 32
 """Of SHA-256."""
 
-STATES: Final = frozenset({"live", "unknown", "offline"})
+STATES: Final = frozenset({"live", "idle", "unknown", "offline"})
 """Whether somebody holds an identity, as its own host sees it."""
 
 NACK_CODES: Final = frozenset(
@@ -63,7 +62,7 @@ _PEER: Final = _OWNERS | {"peer", "label", "addresses"}
 _PIN: Final = frozenset("host key certificate label owner transcript".split())
 _UNPAIR: Final = _OWNERS | {"peer", "reason"}
 _CERTIFICATE: Final = frozenset("v type iat nonce host key certificate".split())
-_DIRECTORY: Final = _HOSTS | {"version", "part", "parts", "identities"}
+_DIRECTORY: Final = _HOSTS | {"identities"}
 _ENTRY: Final = frozenset("identity name role description state cli retired".split())
 _NACK: Final = _HOSTS | {"message", "recipient", "code", "words"}
 
@@ -123,18 +122,6 @@ class Entry(NamedTuple):
     state: str
     cli: str | None
     retired: bool
-
-
-class Part(NamedTuple):
-    """Part `part` (from 1) of the `parts` of a directory; all parts have the same version.
-
-    A higher version takes the place of every lower one.
-    """
-
-    version: int
-    part: int
-    parts: int
-    entries: tuple[Entry, ...]
 
 
 class Nack(NamedTuple):
@@ -273,39 +260,33 @@ def read_certificate(payload: Mapping[str, JsonValue]) -> Certification:
 # -- directory ------------------------------------------------------------------------------------
 
 
-def directory_payload(part: Part, envelope: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """The payload to sign; `envelope`: iat, nonce, aud (the peer's key id)."""
+def directory_payload(
+    entries: Sequence[Entry], envelope: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """The payload to sign; `envelope`: iat, nonce, aud (the peer's key id).
+
+    A stream loses nothing and keeps its order, so that only what has changed is told.
+    """
     return {
         "v": 1,
         "type": "directory",
         **envelope,
-        "version": part.version,
-        "part": part.part,
-        "parts": part.parts,
-        "identities": [entry._asdict() for entry in part.entries],
+        "identities": [entry._asdict() for entry in entries],
     }
 
 
-def read_directory(payload: Mapping[str, JsonValue]) -> Part:
-    """As `read_peer`, for one part of a directory. Only the first part may be empty, if alone."""
+def read_directory(payload: Mapping[str, JsonValue]) -> tuple[Entry, ...]:
+    """As `read_peer`, for what a host tells of its identities."""
     content = fields.exactly(dict(payload), _DIRECTORY, "directory")
     fields.identifier(content["aud"], "aud")
-    parts = fields.whole(content["parts"], "parts", 1, DIRECTORY_PARTS_MAX)
-    listed = fields.listed(
-        content["identities"], DIRECTORY_PART_MAX, "identities", least=int(parts > 1)
-    )
+    listed = fields.listed(content["identities"], DIRECTORY_ENTRIES_MAX, "identities", least=1)
     entries = tuple(_entry(one) for one in listed)
     if len({entry.identity for entry in entries}) != len(entries):
         raise RecordError(6, "identities: one is listed twice")
-    names = [entry.name for entry in entries if not entry.retired]
+    names = [entry.name for entry in entries]
     if len(set(names)) != len(names):
         raise RecordError(6, "identities: two have one name")
-    return Part(
-        fields.whole(content["version"], "version", 1),
-        fields.whole(content["part"], "part", 1, parts),
-        parts,
-        entries,
-    )
+    return entries
 
 
 def _entry(value: JsonValue) -> Entry:

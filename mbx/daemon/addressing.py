@@ -1,6 +1,7 @@
 """Addresses to mailboxes: each mailbox once, however many ways it was named.
 
-What is written to a retired identity goes on to where the owner forwarded it.
+What is written to a retired identity goes on to where the owner forwarded it. A name alone is the
+identity here, else the only one of that name on a paired host.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +13,7 @@ from mbx.core.names import Address
 from mbx.daemon import forwarding
 from mbx.daemon.context import Context
 from mbx.daemon.posting import Recipient
-from mbx.store import identities, leases
+from mbx.store import identities, leases, peers
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 
@@ -58,7 +59,14 @@ def each_once(reached: Iterable[Recipient]) -> list[Recipient]:
 
 def mailbox_of(tx: Tx, identity: IdentityRow) -> Recipient:
     """Where mail for this identity goes. Raises MbxError closed if it goes nowhere any more."""
-    recipient = _followed(tx, identity)
+    recipient = _elsewhere(tx, identity) if identity.peer_no else _followed(tx, identity)
+    if recipient.peer is not None and recipient.peer.ended_ms is not None:
+        raise MbxError(
+            "not-paired",
+            f"{identity.name} lives on {recipient.peer.label}, which is not paired with this host"
+            " any more (nothing was sent)",
+            "mbx peers list",
+        )
     _refuse_retired([recipient])
     return recipient
 
@@ -73,20 +81,44 @@ def _followed(tx: Tx, identity: IdentityRow) -> Recipient:
 
 
 def _reached(context: Context, tx: Tx, sender_no: int, address: Address) -> Iterable[Recipient]:
-    if address.host not in (None, context.host.label):
-        return []
     if address.kind == "everyone":
         everyone = leases.of_everyone(tx)
-        return [Recipient(who, row, True) for who, row in everyone if who.no != sender_no]
+        here = [Recipient(who, row, True) for who, row in everyone if who.no != sender_no]
+        return [*here, *(_elsewhere(tx, who, quiet=True) for who in peers.identities_present(tx))]
     if address.kind == "role":
         same = leases.of_role(tx, address.name)
-        return [Recipient(who, row) for who, row in same if who.no != sender_no]
+        here = [Recipient(who, row) for who, row in same if who.no != sender_no]
+        away = peers.identities_present(tx, address.name)
+        return [*here, *(_elsewhere(tx, who) for who in away)]
     if address.kind == "lead":
         return []
-    named = leases.of_name(tx, "owner" if address.kind == "owner" else address.name)
+    name = names.OWNER if address.kind == "owner" else address.name
+    named = leases.of_name(tx, name) if address.host in (None, context.host.label) else None
     if named is None:
-        return []
+        return _on_a_peer(context, tx, address, name)
     return [_followed(tx, named[0]) if named[0].retired_ms is not None else Recipient(*named)]
+
+
+def _on_a_peer(context: Context, tx: Tx, address: Address, name: str) -> list[Recipient]:
+    """The only one of that name on a paired host, or on the host that was named."""
+    if address.host == context.host.label:
+        return []
+    found = [_elsewhere(tx, who) for who in peers.named(tx, name, address.host)]
+    if len(found) > 1:
+        candidates = [f"{name}@{to.peer.label}" for to in found if to.peer is not None]
+        raise MbxError(
+            "ambiguous",
+            f"{name} lives on several hosts: {', '.join(candidates)} (nothing was sent)",
+            f"write to {candidates[0]}, say",
+            candidates=candidates,
+        )
+    return found
+
+
+def _elsewhere(tx: Tx, identity: IdentityRow, *, quiet: bool = False) -> Recipient:
+    """A mailbox of a paired host."""
+    assert identity.peer_no is not None
+    return Recipient(identity, None, quiet, peer=peers.by_no(tx, identity.peer_no))
 
 
 def _refuse_retired(recipients: Iterable[Recipient]) -> None:
@@ -103,12 +135,12 @@ def _refuse_retired(recipients: Iterable[Recipient]) -> None:
 
 def _unknown(context: Context, tx: Tx, unknown: Sequence[Address]) -> MbxError:
     known = identities.names(tx)
-    suggestions = {str(address): names.suggest(address.name, known) for address in unknown}
+    suggestions = {str(address): _close(tx, address, known) for address in unknown}
     words = []
     for address in unknown:
         close = suggestions[str(address)] if address.kind == "name" else []
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
-        words.append(f"{address}: {_why(context, address)}{hint}")
+        words.append(f"{address}: {_why(context, tx, address)}{hint}")
     return MbxError(
         "unknown-recipient",
         "; ".join(words) + " (nothing was sent)",
@@ -118,9 +150,20 @@ def _unknown(context: Context, tx: Tx, unknown: Sequence[Address]) -> MbxError:
     )
 
 
-def _why(context: Context, address: Address) -> str:
+def _close(tx: Tx, address: Address, known: Sequence[str]) -> list[str]:
+    """What an unknown address may have meant, as addresses."""
+    away = [who for who in peers.identities_present(tx) if address.host is None]
+    if address.host is not None and (peer := peers.by_label(tx, address.host)) is not None:
+        away = [who for who in peers.identities_present(tx) if who.peer_no == peer.no]
+        close = names.suggest(address.name, [who.name for who in away])
+        return [f"{name}@{peer.label}" for name in close]
+    return names.suggest(address.name, [*known, *(who.name for who in away)])
+
+
+def _why(context: Context, tx: Tx, address: Address) -> str:
     if address.host not in (None, context.host.label):
-        return "no paired host has that label"
+        peer = peers.by_label(tx, address.host or "")
+        return "no paired host has that label" if peer is None else "nobody there is called so"
     return {
         "role": "nobody else has that role",
         "everyone": "there is nobody else",

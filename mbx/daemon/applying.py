@@ -20,7 +20,7 @@ from mbx.core.record import Record, RecordError, Sealed, verify
 from mbx.daemon import codec, displacing, forwarding, letters, retiring
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.drafting import FORMER_KEY, INIT
-from mbx.daemon.effects import Arrived, Authorised, Effect
+from mbx.daemon.effects import Authorised, Effect
 from mbx.daemon.times import rfc3339
 from mbx.store import audit, identities, owners
 from mbx.store.database import Tx
@@ -245,8 +245,8 @@ _CLOCK_FIELDS: Final = frozenset("v type iat nonce aud owner act high audit_no a
 
 
 def _letter(context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]) -> Applied:
-    told, recipients = letters.deliver(context, tx, record, payload)
-    return Applied(told, effects=(Arrived(recipients),))
+    told, effects = letters.deliver(context, tx, record, payload)
+    return Applied(told, effects=effects)
 
 
 _ACTS: Final[Mapping[str, Act]] = {

@@ -9,8 +9,9 @@ from mbx.core.policy import Sender
 from mbx.core.record import Record, RecordError, verify
 from mbx.daemon.glimpses import Glimpses
 from mbx.daemon.times import rfc3339
-from mbx.store import messages, owners
+from mbx.store import messages, owners, peers
 from mbx.store.database import Tx
+from mbx.store.peers import PeerRow
 
 _EMPTY: Final = ("", "")
 
@@ -25,6 +26,10 @@ class Written(Protocol):
     @property
     def sender_identity(self) -> str:
         """The id of the identity that wrote it."""
+
+    @property
+    def peer_no(self) -> int | None:
+        """The paired host that it came from, None for this one."""
 
     @property
     def hop(self) -> int:
@@ -95,22 +100,37 @@ class Reader:
         self._now_ms = now_ms
         self._book = office.book(tx)
         self._clock = office.clock(tx, now_ms) if self._book.entries else Clock(now_ms)
-        self._grants: dict[str, Grant] = {}
+        self._grants: dict[tuple[str, int | None], Grant] = {}
         self._lines: dict[tuple[object, ...], Lines] = {}
+        self._peers: dict[int, PeerRow] = {}
 
-    def grant(self, sender: str) -> Grant:
-        """What the owner delegated for mail of this sender (an identity of this host)."""
-        known = self._grants.get(sender)
-        if known is None and sender == self._recipient:
+    def grant(self, written: Written) -> Grant:
+        """What the owner delegated for mail of this sender: an identity of one host."""
+        sender, peer_no = written.sender_identity, written.peer_no
+        known = self._grants.get((sender, peer_no))
+        if known is None and sender == self._recipient and peer_no is None:
             known = Grant(reason=authority.ONESELF)
         if known is None:
-            known = self._book.grant(self._recipient, Sender(sender, self._own_host), self._clock)
-            self._grants[sender] = known
+            host = self._own_host if peer_no is None else self.peer(peer_no).key_id
+            known = self._book.grant(self._recipient, Sender(sender, host), self._clock)
+            self._grants[sender, peer_no] = known
+        return known
+
+    def peer(self, no: int) -> PeerRow:
+        """The paired host with this key, looked up once a request."""
+        known = self._peers.get(no)
+        if known is None:
+            known = self._peers[no] = peers.by_no(self._tx, no)
         return known
 
     def lines(self, written: Written) -> Lines:
         """The receiver's own words on one message, computed (and verified) once a request."""
-        what: tuple[object, ...] = (written.sender_identity, written.hop, written.external)
+        what: tuple[object, ...] = (
+            written.sender_identity,
+            written.peer_no,
+            written.hop,
+            written.external,
+        )
         if written.owner_key is not None:
             what = (written.no, written.owner_key)
         known = self._lines.get(what)
@@ -125,7 +145,9 @@ class Reader:
             lowered = authority.lowered(authority.NOTHING, Content(is_verified=False))
             return lines.unverified_lines(lowered, rfc3339)
         content = Content(bool(written.external), written.hop)
-        lowered = authority.lowered(self.grant(written.sender_identity), content)
+        lowered = authority.lowered(self.grant(written), content)
+        if written.peer_no is not None:
+            return lines.paired_lines(self.peer(written.peer_no).label, lowered, rfc3339)
         return lines.local_lines(lowered, rfc3339)
 
 

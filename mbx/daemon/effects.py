@@ -64,6 +64,12 @@ class Arrived(NamedTuple):
     recipients: tuple[int, ...]
 
 
+class Queued(NamedTuple):
+    """Something was given a place in the streams to these paired hosts (their keys)."""
+
+    peers: tuple[int, ...]
+
+
 class Seen(NamedTuple):
     """A holder was heard of (kept in memory; the store gets it once a minute)."""
 
@@ -144,6 +150,7 @@ Effect = (
     | Ended
     | Revive
     | Arrived
+    | Queued
     | Seen
     | Stop
     | Ticketed

@@ -12,15 +12,16 @@ from mbx.core.canonical import JsonValue
 from mbx.core.errors import MbxError
 from mbx.core.exposure import FIRST_HAND
 from mbx.core.ids import parse_prefix
-from mbx.core.message import OWNER_MAIL, Envelope
+from mbx.core.message import OWNER_MAIL, Envelope, Party
 from mbx.core.names import OWNER, Address
 from mbx.core.record import Record, RecordError, Sealed
 from mbx.daemon import addressing, mailboxes, posting
 from mbx.daemon.context import Context, Result
 from mbx.daemon.drafting import Draft, owner_id
+from mbx.daemon.effects import Effect
 from mbx.daemon.gate import OwnerTerminal
 from mbx.daemon.posting import Place, Recipient
-from mbx.store import audit, identities, messages
+from mbx.store import audit, identities, messages, peers
 from mbx.store.database import Tx
 from mbx.store.messages import NewMessage
 
@@ -64,13 +65,13 @@ def _draft(
         sender=host.party(own.identity, OWNER),
         lease_epoch=0,
         lease_id="",
-        to=[host.party(to.identity.identity, to.identity.name) for to in recipients],
+        to=posting.parties(context, recipients),
         thread=place.thread,
         reply_to=place.reply_to,
         hop=0,
         sent_at_ms=now_ms,
         project=None,
-        audience=(host.key_id,),
+        audience=sorted({host.key_id, *posting.audience(context, recipients)}),
         nonce=context.moment.nonce("owner record"),
         external_since=now_ms if written.origin == FIRST_HAND else place.root_ms,
     )
@@ -79,8 +80,8 @@ def _draft(
 
 def deliver(
     context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]
-) -> tuple[Result, tuple[int, ...]]:
-    """Put a letter that the owner signed into the mailboxes that it names; who got it.
+) -> tuple[Result, tuple[Effect, ...]]:
+    """Put a letter that the owner signed into the mailboxes that it names, also of paired hosts.
 
     Raises MbxError owner-required for a record that is no letter of ours, closed or
     unknown-recipient when a mailbox is gone since it was drafted.
@@ -93,7 +94,7 @@ def deliver(
     if owner is None:
         raise LookupError("the owner has no mailbox")
     _check_sender(context, payload, owner.identity)
-    recipients = addressing.each_once(_recipient(tx, identity) for identity in letter.to)
+    recipients = addressing.each_once(_recipient(context, tx, party) for party in letter.to)
     answered = messages.by_id(tx, letter.reply_to) if letter.reply_to else None
     ((key_id, signature),) = record.signatures.items()
     new = NewMessage(
@@ -112,7 +113,7 @@ def deliver(
         external=letter.is_external,
         owner_key=key_id,
     )
-    posting.deliver(tx, new, letter.draft, recipients)
+    effects = posting.deliver(tx, new, letter.draft, recipients)
     audit.append(
         tx,
         at_ms=context.moment.now_ms,
@@ -122,7 +123,7 @@ def deliver(
         to=[to.identity.name for to in recipients],
     )
     told = posting.posted(context, record.id, letter.thread, recipients, letter.body_bytes)
-    return told, tuple(to.identity.no for to in recipients)
+    return told, effects
 
 
 def _check_sender(context: Context, payload: Mapping[str, JsonValue], identity: str) -> None:
@@ -131,8 +132,14 @@ def _check_sender(context: Context, payload: Mapping[str, JsonValue], identity: 
         raise MbxError("owner-required", "the record is not to be believed: another sender")
 
 
-def _recipient(tx: Tx, identity: str) -> Recipient:
-    row = identities.by_identity(tx, identity)
+def _recipient(context: Context, tx: Tx, party: Party) -> Recipient:
+    peer = None if party.host == context.host.label else peers.by_label(tx, party.host)
+    if peer is not None:
+        row = peers.identity_of(tx, peer.no, party.identity)
+    else:
+        row = (
+            identities.by_identity(tx, party.identity) if party.host == context.host.label else None
+        )
     if row is None:
         raise MbxError("unknown-recipient", "a mailbox of the letter is not known here")
     return addressing.mailbox_of(tx, row)

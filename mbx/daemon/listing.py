@@ -1,13 +1,13 @@
 """Messages and copies as listings show them, with the receiver's own words on trust and policy."""
 
 from mbx.core import names
-from mbx.core.delivery import STAGE_LABELS, Stage
+from mbx.core.delivery import RETURNED, STAGE_LABELS, Stage
 from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState
 from mbx.daemon.authority import Reader
 from mbx.daemon.context import Context, Result
 from mbx.daemon.times import optional_rfc3339, rfc3339
-from mbx.store import identities, leases
+from mbx.store import identities, leases, peers
 from mbx.store.database import Tx
 from mbx.store.history import OwnMessage
 from mbx.store.leases import LeaseRow
@@ -26,7 +26,7 @@ def listed(context: Context, reader: Reader, head: Head | OwnMessage) -> Result:
     lines = reader.lines(head)
     return {
         "id": head.id,
-        "from": context.host.address(head.sender),
+        "from": address(context, reader, head.sender, head.peer_no),
         "subject": head.subject,
         "kind": head.kind,
         "at": rfc3339(head.accepted_ms),
@@ -41,17 +41,26 @@ def listed(context: Context, reader: Reader, head: Head | OwnMessage) -> Result:
     }
 
 
-def copy_of(context: Context, tx: Tx, copy: Copy) -> Result:
-    """What the sender may see of one recipient's copy."""
+def address(context: Context, reader: Reader, name: str, peer_no: int | None) -> str:
+    """``name@host``, with the label by which this host knows the host."""
+    return context.host.address(name) if peer_no is None else f"{name}@{reader.peer(peer_no).label}"
+
+
+def copy_of(context: Context, tx: Tx, reader: Reader, copy: Copy) -> Result:
+    """What the sender may see of one recipient's copy: a paired host's words are its own."""
+    told = None if copy.peer_no is None else peers.told(tx, copy.recipient_no)
+    seen = told.state if told else "remote"
+    if copy.peer_no is None:
+        seen = liveness(context, leases.find(tx, copy.recipient_no))
     return {
-        "address": context.host.address(copy.name),
-        "stage": STAGE_LABELS[copy.stage],
+        "address": address(context, reader, copy.name, copy.peer_no),
+        "stage": RETURNED if copy.error else STAGE_LABELS[copy.stage],
         "at": rfc3339(copy.stage_ms),
         "did": copy.did,
         "note": copy.note,
         "outcome": copy.outcome,
-        "liveness": liveness(context, leases.find(tx, copy.recipient_no)),
-        "error": None,
+        "liveness": seen,
+        "error": copy.error,
     }
 
 
@@ -80,8 +89,12 @@ def correspondent(context: Context, tx: Tx, address_text: str | None) -> int | N
         return None
     address = names.parse_address(address_text)
     identity = None
-    if address.kind in ("name", "owner") and address.host in (None, context.host.label):
-        identity = identities.by_name(tx, address.name or names.OWNER)
+    if address.kind in ("name", "owner"):
+        name = address.name or names.OWNER
+        if address.host in (None, context.host.label):
+            identity = identities.by_name(tx, name)
+        if identity is None and address.host != context.host.label:
+            identity = next(iter(peers.named(tx, name, address.host)), None)
     if identity is None:
         close = names.suggest(address.name, identities.names(tx))
         hint = f"; did you mean {' or '.join(close)}?" if close else ""

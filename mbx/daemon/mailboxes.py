@@ -17,9 +17,10 @@ from mbx.core.text import check_text, cut_did
 from mbx.daemon import addressing
 from mbx.daemon.authority import Reader
 from mbx.daemon.context import Context
+from mbx.daemon.effects import Effect, Queued
 from mbx.daemon.gate import Holder, Mailbox, OwnerTerminal
 from mbx.daemon.posting import Place, Recipient
-from mbx.store import audit, exposures, identities, messages, receipts
+from mbx.store import audit, exposures, identities, messages, outbox, peers, receipts
 from mbx.store.database import Tx
 from mbx.store.history import OwnMessage
 from mbx.store.messages import Head, SentHead
@@ -130,8 +131,8 @@ def content(tx: Tx, no: int) -> dict[str, Any]:
     return payload
 
 
-def mark_read(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head]) -> None:
-    """Bring deliveries to *read* and keep the receipt."""
+def mark_read(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head]) -> tuple[Effect, ...]:
+    """Bring deliveries to *read* and keep the receipts; what their commit lets out."""
     fresh = [head for head in heads if head.stage < Stage.READ]
     for head in fresh:
         messages.advance(
@@ -142,7 +143,8 @@ def mark_read(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head]) -> 
             now_ms=context.moment.now_ms,
             epoch=own.epoch,
         )
-    _keep_receipts(context, tx, own, [_fact(context, own, head, Stage.READ) for head in fresh])
+    facts = [(head.peer_no, _fact(context, own, head, Stage.READ)) for head in fresh]
+    return _keep_receipts(context, tx, own, facts)
 
 
 def expose(tx: Tx, holder: Holder, read: Iterable[Exposure | None]) -> None:
@@ -174,7 +176,7 @@ def exposure(
     is_owners = reader.lines(head).trust == AUTHORITY_OWNER
     if root_ms is None and is_owners:
         return None
-    limit = None if is_owners else reader.grant(head.sender_identity).hop_limit
+    limit = None if is_owners else reader.grant(head).hop_limit
     return Exposure(head.sender_no, root_ms, 0 if is_owners else head.hop, limit, now_ms)
 
 
@@ -190,8 +192,10 @@ def own_exposure(context: Context, holder: Holder, content: dict[str, Any]) -> E
     return Exposure(holder.identity_no, root_ms, hop, None, now_ms)
 
 
-def ack(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head], words: AckWords) -> None:
-    """Bring deliveries to *acked*; what is acked already stays as it is."""
+def ack(
+    context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head], words: AckWords
+) -> tuple[Effect, ...]:
+    """Bring deliveries to *acked*, but for those that are; what the commit lets out."""
     fresh = [head for head in heads if head.stage < Stage.ACKED]
     for head in fresh:
         messages.ack(
@@ -204,10 +208,10 @@ def ack(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head], words: Ac
             did=words.did,
             note=words.note,
         )
-    facts = [_fact(context, own, head, Stage.ACKED, words) for head in fresh]
-    _keep_receipts(context, tx, own, facts)
     if words.outcome == ACTED_OUTCOME and isinstance(own, Holder):
         _tell_acted(context, tx, own, fresh, words)
+    facts = [(head.peer_no, _fact(context, own, head, Stage.ACKED, words)) for head in fresh]
+    return _keep_receipts(context, tx, own, facts)
 
 
 def _tell_acted(
@@ -219,7 +223,7 @@ def _tell_acted(
     )
     for head in heads:
         lines = reader.lines(head)
-        grant = reader.grant(head.sender_identity)
+        grant = reader.grant(head)
         audit.append(
             tx,
             at_ms=context.moment.now_ms,
@@ -249,15 +253,35 @@ def _fact(
     )
 
 
-def _keep_receipts(context: Context, tx: Tx, own: Mailbox, facts: Sequence[Fact]) -> None:
+def _keep_receipts(
+    context: Context, tx: Tx, own: Mailbox, facts: Sequence[tuple[int | None, Fact]]
+) -> tuple[Effect, ...]:
+    """Sign the facts for each sender's host (None: this one); those for others are queued."""
+    hosts = tuple(dict.fromkeys(peer_no for peer_no, _ in facts))
+    for peer_no in hosts:
+        state_facts(
+            context, tx, peer_no, [fact for host, fact in facts if host == peer_no], own.epoch
+        )
+    away = tuple(peer_no for peer_no in hosts if peer_no is not None)
+    return (Queued(away),) if away else ()
+
+
+def state_facts(
+    context: Context, tx: Tx, peer_no: int | None, facts: Sequence[Fact], epoch: int
+) -> None:
+    """Keep the receipts of these facts, for a paired host (then queued) or (None) for this one."""
     host, moment = context.host, context.moment
+    peer = None if peer_no is None else peers.by_no(tx, peer_no)
     for first in range(0, len(facts), FACTS_MAX):
         payload = receipt.payload(
             facts[first : first + FACTS_MAX],
-            epoch=own.epoch,
+            epoch=epoch,
             sequence=tx.commit_seq,
             now_ms=moment.now_ms,
-            nonce=moment.nonce(f"receipt {facts[first].stage} {first}"),
-            audience=host.key_id,
+            nonce=moment.nonce(f"receipt {facts[first].stage} {peer_no} {first}"),
+            audience=peer.key_id if peer else host.key_id,
         )
-        receipts.add(tx, host.sign("receipt", payload), moment.now_ms)
+        signed = host.sign("receipt", payload)
+        no = receipts.add(tx, signed, moment.now_ms)
+        if peer is not None and peer.ended_ms is None:
+            outbox.queue_receipt(tx, peer.no, no, signed, moment.now_ms)

@@ -7,33 +7,38 @@ from mbx.core import message
 from mbx.core.errors import MbxError
 from mbx.core.exposure import external_since, relay
 from mbx.core.lease import LeaseState, is_renewal_due
-from mbx.core.limits import EXPOSURE_MS
-from mbx.core.message import Draft, Envelope
+from mbx.core.limits import EXPOSURE_MS, QUEUE_MAX_BYTES, QUEUE_MAX_MESSAGES
+from mbx.core.message import Draft, Envelope, Party
 from mbx.core.names import OWNER
 from mbx.core.waking import wakes
 from mbx.daemon import granting
 from mbx.daemon.context import Context, Result
+from mbx.daemon.effects import Arrived, Effect, Queued
 from mbx.daemon.gate import Holder
 from mbx.daemon.times import rfc3339
-from mbx.store import exposures, leases, messages
+from mbx.store import exposures, leases, messages, outbox
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 from mbx.store.leases import LeaseRow
 from mbx.store.messages import NewMessage
+from mbx.store.peers import PeerRow
 
 
 class Recipient(NamedTuple):
     """A mailbox that a message reaches, the lease on it, and whether the copy is quiet.
+
+    One of a paired host has no lease here, and its `peer`.
 
     `forwarded`: the names of retired identities whose mail goes there, by which it was reached;
     `is_named`: it was reached in its own right too.
     """
 
     identity: IdentityRow
-    row: LeaseRow
+    row: LeaseRow | None
     quiet: bool = False
     forwarded: tuple[str, ...] = ()
     is_named: bool = True
+    peer: PeerRow | None = None
 
     def joined(self, other: "Recipient") -> "Recipient":
         """One copy for the same mailbox reached in two ways."""
@@ -56,9 +61,10 @@ class Place(NamedTuple):
 
 
 class Posted(NamedTuple):
-    """The record id of a message, and what its sender should know."""
+    """The record id of a message, what its commit lets out, and what its sender should know."""
 
     id: str
+    effects: tuple[Effect, ...]
     warnings: tuple[str, ...] = ()
 
 
@@ -71,7 +77,10 @@ def post(
     recipients: Sequence[Recipient],
     place: Place,
 ) -> Posted:
-    """Sign, store and deliver. Raises MbxError policy-denied for a relay beyond its limit."""
+    """Sign, store, deliver here, and queue for paired hosts.
+
+    Raises MbxError policy-denied for a relay beyond its limit, queue-full.
+    """
     host, now_ms, own = context.host, context.moment.now_ms, holder.binding
     past = _past(context, tx, holder, draft, recipients, place)
     if past.over_limit is not None:  # it is delivered, and sets nobody to work
@@ -80,14 +89,14 @@ def post(
         sender=host.party(own.identity, own.name),
         lease_epoch=holder.epoch,
         lease_id=_lease_record(context, tx, holder),
-        to=[host.party(to.identity.identity, to.identity.name) for to in recipients],
+        to=parties(context, recipients),
         thread=place.thread,
         reply_to=place.reply_to,
         hop=past.hop,
         external_since=past.external_since,
         sent_at_ms=now_ms,
         project=own.project,
-        audience=(host.key_id,),
+        audience=audience(context, recipients),
         nonce=context.moment.nonce("message"),
     )
     record = host.sign("message", message.payload(draft, envelope))
@@ -105,13 +114,62 @@ def post(
         hop=past.hop,
         external=past.external_since is not None,
     )
-    deliver(tx, new, draft, recipients)
-    return Posted(record.id, past.warnings)
+    return Posted(record.id, deliver(tx, new, draft, recipients), past.warnings)
 
 
-def deliver(tx: Tx, new: NewMessage, draft: Draft, recipients: Sequence[Recipient]) -> None:
-    """Store a signed message, with a copy for each recipient that wakes it or not."""
-    messages.add(tx, new, [(to.identity.no, _wakes(draft, to)) for to in recipients])
+def parties(context: Context, recipients: Sequence[Recipient]) -> list[Party]:
+    """The mailboxes as the record names them."""
+    return [
+        Party(
+            to.identity.identity, to.identity.name, to.peer.label if to.peer else context.host.label
+        )
+        for to in recipients
+    ]
+
+
+def audience(context: Context, recipients: Sequence[Recipient]) -> list[str]:
+    """The sorted key ids of all recipients' hosts."""
+    return sorted({to.peer.key_id if to.peer else context.host.key_id for to in recipients})
+
+
+def deliver(
+    tx: Tx, new: NewMessage, draft: Draft, recipients: Sequence[Recipient]
+) -> tuple[Effect, ...]:
+    """Store a signed message, with a copy for each recipient that wakes it or not.
+
+    One record and one id, however many hosts: it gets a place in the stream to each of them. Raises
+    MbxError queue-full.
+    """
+    here = [(to.identity.no, _wakes(draft, to)) for to in recipients if to.peer is None]
+    no = messages.add(tx, new, here)
+    arrived = Arrived(tuple(recipient_no for recipient_no, _ in here))
+    if len(here) == len(recipients):
+        return (arrived,)
+    messages.queue(
+        tx, no, [to.identity.no for to in recipients if to.peer is not None], new.accepted_ms
+    )
+    hosts = {to.peer.no: to.peer for to in recipients if to.peer is not None}
+    for peer in hosts.values():
+        _queue(tx, new, no, peer)
+    return arrived, Queued(tuple(hosts))
+
+
+def _queue(tx: Tx, new: NewMessage, no: int, peer: PeerRow) -> None:
+    size_bytes, state = len(new.record.payload), outbox.stream(tx, peer.no)
+    if (
+        state.queued_messages >= QUEUE_MAX_MESSAGES
+        or state.queued_bytes + size_bytes > QUEUE_MAX_BYTES
+    ):
+        raise MbxError(
+            "queue-full",
+            f"{state.queued_messages:,} messages ({state.queued_bytes:,} bytes) wait for"
+            f" {peer.label} already (nothing was sent)",
+            f"mbx peers show {peer.label}",
+            peer=peer.label,
+        )
+    outbox.queue_message(
+        tx, peer.no, no, new.record.kind, new.record.digest, size_bytes, new.accepted_ms
+    )
 
 
 class _Past(NamedTuple):
@@ -216,6 +274,8 @@ def _lease_record(context: Context, tx: Tx, holder: Holder) -> str:
 
 def _reach(context: Context, to: Recipient) -> Result:
     recipient, row = to.identity, to.row
+    if to.peer is not None or row is None:
+        return _reach_elsewhere(to)
     seen = context.observe(row) if row.lease.state is LeaseState.HELD else None
     live = seen is not None and seen.evidence == "live"
     since = rfc3339(row.lease.since_ms)
@@ -233,6 +293,16 @@ def _reach(context: Context, to: Recipient) -> Result:
         "identity": recipient.identity,
         "state": state,
         "detail": detail,
+    }
+
+
+def _reach_elsewhere(to: Recipient) -> Result:
+    label = to.peer.label if to.peer else ""
+    return {
+        "address": f"{to.identity.name}@{label}",
+        "identity": to.identity.identity,
+        "state": "remote",
+        "detail": f"queued for {label}; receipts tell what becomes of it: mbx sent",
     }
 
 

@@ -10,9 +10,9 @@ _OF_THREAD: Final = (
     " m.body_bytes, m.sender_no, (SELECT d.stage FROM deliveries AS d"
     " WHERE d.recipient_no = ?1 AND d.message_no = m.no),"
     " (SELECT p.id FROM messages AS p WHERE p.no = m.reply_no), i.identity, m.hop, m.external,"
-    " m.owner_key"
+    " m.owner_key, i.peer_no"
     " FROM messages AS m JOIN identities AS i ON i.no = m.sender_no"
-    " WHERE ((m.thread = ?2 AND m.reply_no IS NOT NULL) OR m.id8 = ?3) AND m.thread = ?2"
+    " WHERE ((m.thread = ?2 AND m.thread <> m.id) OR m.id8 = ?3) AND m.thread = ?2"
     " AND m.no > ?4 AND (+m.sender_no = ?1 OR EXISTS (SELECT 1 FROM deliveries AS d"
     " WHERE d.recipient_no = ?1 AND d.message_no = m.no)) ORDER BY m.no LIMIT ?5"
 )
@@ -21,7 +21,7 @@ _FOUND: Final = (
     " m.body_bytes, m.sender_no, (SELECT d.stage FROM deliveries AS d"
     " WHERE d.recipient_no = ?1 AND d.message_no = m.no),"
     " (SELECT p.id FROM messages AS p WHERE p.no = m.reply_no), i.identity, m.hop, m.external,"
-    " m.owner_key"
+    " m.owner_key, i.peer_no"
     " FROM search AS s JOIN messages AS m ON m.no = s.rowid"
     " JOIN identities AS i ON i.no = m.sender_no"
     " WHERE s.search MATCH ?2 AND s.rowid < ?3 AND (m.sender_no = ?1 OR EXISTS"
@@ -58,6 +58,7 @@ class OwnMessage(NamedTuple):
     hop: int
     external: int
     owner_key: str | None
+    peer_no: int | None
 
 
 class Filters(NamedTuple):

@@ -8,18 +8,18 @@ from mbx.core.names import skeleton
 from mbx.store.database import Row, Tx
 
 _COLUMNS: Final = (
-    "SELECT no, identity, name, role, description, project, retired_ms, last_seen_ms, card"
+    "SELECT no, identity, name, role, description, project, retired_ms, last_seen_ms, card, peer_no"
     " FROM identities"
 )
-_BY_NAME: Final = _COLUMNS + " WHERE name = ?"
+_BY_NAME: Final = _COLUMNS + " WHERE name = ? AND peer_no IS NULL"
 _BY_NO: Final = _COLUMNS + " WHERE no = ?"
-_BY_ID: Final = _COLUMNS + " WHERE identity = ?"
-_BY_SKELETON: Final = _COLUMNS + " WHERE skeleton = ?"
-_AFTER: Final = _COLUMNS + " WHERE name > ? AND name <> 'owner' ORDER BY name"
+_BY_ID: Final = _COLUMNS + " WHERE identity = ? AND peer_no IS NULL"
+_BY_SKELETON: Final = _COLUMNS + " WHERE skeleton = ? AND peer_no IS NULL"
+_AFTER: Final = _COLUMNS + " WHERE peer_no IS NULL AND name > ? AND name <> 'owner' ORDER BY name"
 
 
 class IdentityRow(NamedTuple):
-    """One identity; times are ms UTC."""
+    """One identity; times are ms UTC. `peer_no`: the paired host it lives on, None for this one."""
 
     no: int
     identity: str
@@ -30,6 +30,7 @@ class IdentityRow(NamedTuple):
     retired_ms: int | None
     last_seen_ms: int | None
     card: str | None = None
+    peer_no: int | None = None
 
 
 def create(
@@ -53,7 +54,7 @@ def create(
 
 
 def by_name(tx: Tx, name: str) -> IdentityRow | None:
-    """The identity called exactly `name`."""
+    """The identity of this host that is called exactly `name`."""
     return _row(tx.one(_BY_NAME, (name,)))
 
 
@@ -66,17 +67,17 @@ def by_no(tx: Tx, no: int) -> IdentityRow:
 
 
 def by_identity(tx: Tx, identity: str) -> IdentityRow | None:
-    """The identity with this immutable id."""
+    """The identity of this host with this immutable id."""
     return _row(tx.one(_BY_ID, (identity,)))
 
 
 def look_alike(tx: Tx, name: str) -> IdentityRow | None:
-    """An identity whose name folds to the same skeleton as `name`."""
+    """An identity of this host whose name folds to the same skeleton as `name`."""
     return _row(tx.one(_BY_SKELETON, (skeleton(name),)))
 
 
 def everyone(tx: Tx, after: str = "") -> list[IdentityRow]:
-    """All identities by name, those after the name `after`."""
+    """All identities of this host by name, those after the name `after`."""
     return [IdentityRow(*row) for row in tx.all(_AFTER, (after,))]
 
 
@@ -104,9 +105,10 @@ def retire(tx: Tx, no: int, now_ms: int) -> None:
 
 
 def names(tx: Tx) -> list[str]:
-    """All names, for suggestions."""
+    """All names of this host, for suggestions."""
     rows = tx.all(
-        "SELECT name FROM identities WHERE retired_ms IS NULL AND name <> 'owner' LIMIT ?",
+        "SELECT name FROM identities WHERE peer_no IS NULL AND retired_ms IS NULL"
+        " AND name <> 'owner' LIMIT ?",
         (RECIPIENTS_MAX,),
     )
     return [row[0] for row in rows]

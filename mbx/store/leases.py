@@ -14,10 +14,10 @@ _COLUMNS: Final = (
 _BY_IDENTITY: Final = _COLUMNS + " WHERE identity_no = ?"
 _WITH_IDENTITY: Final = (
     "SELECT i.no, i.identity, i.name, i.role, i.description, i.project, i.retired_ms,"
-    " i.last_seen_ms, i.card, l.identity_no, l.state, l.epoch, l.session_no, l.since_ms,"
+    " i.last_seen_ms, i.card, i.peer_no, l.identity_no, l.state, l.epoch, l.session_no, l.since_ms,"
     " l.record_id, l.expires_ms FROM identities AS i JOIN leases AS l ON l.identity_no = i.no"
 )
-_BY_NAME: Final = _WITH_IDENTITY + " WHERE i.name = ?"
+_BY_NAME: Final = _WITH_IDENTITY + " WHERE i.name = ? AND i.peer_no IS NULL"
 _PRESENT: Final = (
     _WITH_IDENTITY + " WHERE i.retired_ms IS NULL AND i.name <> 'owner' ORDER BY i.name LIMIT ?"
 )
@@ -162,7 +162,7 @@ def drop_tokens(tx: Tx, identity_no: int, below_epoch: int) -> None:
 
 
 def _pair(row: Row) -> tuple[IdentityRow, LeaseRow]:
-    return IdentityRow(*row[:9]), _row(row[9:])
+    return IdentityRow(*row[:10]), _row(row[10:])
 
 
 def _row(row: Row) -> LeaseRow:

@@ -1,20 +1,21 @@
 """Rows of messages and of their deliveries: the mailboxes."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mbx.core.delivery import Stage
 from mbx.core.ids import IdPrefix, id8, parse_prefix
+from mbx.core.receipt import Fact
 from mbx.core.record import Record, Sealed
 from mbx.core.terms import is_plain
 from mbx.store.database import Tx
 
 _HEAD: Final = (
     "SELECT m.no, m.id, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
-    " m.body_bytes, d.stage, m.sender_no, i.identity, m.hop, m.external, m.owner_key"
-    " FROM deliveries AS d JOIN messages AS m ON m.no = d.message_no"
+    " m.body_bytes, d.stage, m.sender_no, i.identity, m.hop, m.external, m.owner_key,"
+    " i.peer_no FROM deliveries AS d JOIN messages AS m ON m.no = d.message_no"
     " JOIN identities AS i ON i.no = m.sender_no"
 )
 _FILTER: Final = (
@@ -42,8 +43,8 @@ _SENT_ONE: Final = (
     " WHERE id8 BETWEEN ?2 AND ?3 AND +sender_no = ?1 ORDER BY +no LIMIT 8"
 )
 _COPIES: Final = (
-    "SELECT i.name, i.identity, d.recipient_no, d.stage, d.stage_ms, d.did, d.note, d.outcome"
-    " FROM deliveries AS d JOIN identities AS i ON i.no = d.recipient_no"
+    "SELECT i.name, i.identity, d.recipient_no, d.stage, d.stage_ms, d.did, d.note, d.outcome,"
+    " d.error, i.peer_no FROM deliveries AS d JOIN identities AS i ON i.no = d.recipient_no"
     " WHERE d.message_no = ? ORDER BY d.recipient_no"
 )
 _INSERT: Final = (
@@ -60,6 +61,10 @@ _REACHED: Final = (
     " WHERE sender_no = ?1 ORDER BY no DESC LIMIT 32) AS newest"
     " CROSS JOIN deliveries AS d ON d.message_no = newest.no"
     " WHERE newest.accepted_ms >= ?2"
+)
+_HANDED_OVER: Final = (
+    "UPDATE deliveries SET stage = 1, stage_ms = ?1 WHERE message_no = ?2 AND stage = 0"
+    " AND recipient_no IN (SELECT no FROM identities WHERE peer_no = ?3)"
 )
 _ADVANCE: Final = (
     "UPDATE deliveries SET stage = ?, stage_ms = ?, epoch = ?"
@@ -108,6 +113,8 @@ class Head(NamedTuple):
     hop: int
     external: int
     owner_key: str | None
+    peer_no: int | None
+    """The paired host that its sender lives on, None for this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,18 @@ class Copy:
     did: str | None
     note: str | None
     outcome: str | None
+    error: str | None
+    """Why it came back, as a code; None where it did not."""
+    peer_no: int | None
+    """The paired host that its recipient lives on, None for this one."""
+
+
+class Origin(NamedTuple):
+    """A message as what comes back of it names it."""
+
+    id: str
+    thread: str
+    sender_no: int
 
 
 def add(tx: Tx, message: NewMessage, recipients: Sequence[tuple[int, bool]]) -> int:
@@ -163,6 +182,51 @@ def add(tx: Tx, message: NewMessage, recipients: Sequence[tuple[int, bool]]) -> 
         tx.run(_DELIVER, (recipient_no, no, int(Stage.DELIVERED), message.accepted_ms, wakes))
         tx.run("UPDATE mailboxes SET unread = unread + 1 WHERE identity_no = ?", (recipient_no,))
     return no
+
+
+def queue(tx: Tx, no: int, recipient_nos: Iterable[int], now_ms: int) -> None:
+    """Copies of a stored message for mailboxes of paired hosts: on their way, not there yet."""
+    for recipient_no in recipient_nos:
+        tx.run(_DELIVER, (recipient_no, no, int(Stage.QUEUED), now_ms, False))
+
+
+def copy_to(tx: Tx, no: int, recipient_no: int) -> tuple[Stage, str | None] | None:
+    """Stage and error of the copy of a message for one mailbox, None where there is none."""
+    row = tx.one(
+        "SELECT stage, error FROM deliveries WHERE recipient_no = ? AND message_no = ?",
+        (recipient_no, no),
+    )
+    return (Stage(row[0]), row[1]) if row else None
+
+
+def handed_over(tx: Tx, no: int, peer_no: int, now_ms: int) -> None:
+    """The paired host has a message: its copies there that were queued are handed over."""
+    tx.run(_HANDED_OVER, (now_ms, no, peer_no))
+
+
+def reported(tx: Tx, no: int, recipient_no: int, fact: Fact) -> None:
+    """Bring a copy on a paired host to what its host states; the caller has compared the stages."""
+    tx.run(
+        "UPDATE deliveries SET stage = ?, stage_ms = ?, outcome = ?, did = ?, note = ?"
+        " WHERE recipient_no = ? AND message_no = ?",
+        (
+            int(fact.stage),
+            fact.at_ms,
+            fact.outcome,
+            fact.did,
+            fact.note,
+            recipient_no,
+            no,
+        ),
+    )
+
+
+def returned(tx: Tx, no: int, recipient_no: int, error: str, now_ms: int) -> None:
+    """A copy came back, for the reason of the code `error`."""
+    tx.run(
+        "UPDATE deliveries SET error = ?, stage_ms = ? WHERE recipient_no = ? AND message_no = ?",
+        (error, now_ms, recipient_no, no),
+    )
 
 
 def page(
@@ -202,6 +266,14 @@ def by_id(tx: Tx, record_id: str) -> int | None:
         "SELECT no, id FROM messages WHERE id8 BETWEEN ? AND ?", (prefix.low8, prefix.high8)
     )
     return next((int(no) for no, found in rows if found == record_id), None)
+
+
+def origin(tx: Tx, no: int) -> Origin:
+    """Who sent a message, and in which thread; it exists."""
+    row = tx.one("SELECT id, thread, sender_no FROM messages WHERE no = ?", (no,))
+    if row is None:
+        raise LookupError(f"no message {no}")
+    return Origin(*row)
 
 
 def signed(tx: Tx, no: int, key_id: str) -> Record:

@@ -150,6 +150,9 @@ def _back_up(connection: sqlite3.Connection, target_path: str) -> None:
 
 
 def _apply(connection: sqlite3.Connection, steps: Sequence[Migration]) -> None:
+    # A table that others refer to can be made anew only while nobody checks; the references are
+    # checked afterwards (sqlite.org/lang_altertable, section 7).
+    connection.execute("PRAGMA foreign_keys = OFF")
     connection.execute("BEGIN IMMEDIATE")
     try:
         for step in steps:
@@ -161,6 +164,7 @@ def _apply(connection: sqlite3.Connection, steps: Sequence[Migration]) -> None:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+        connection.execute("PRAGMA foreign_keys = ON")
 
 
 def _statements(script: str) -> Iterator[str]:

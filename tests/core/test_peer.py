@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mbx.core import limits, peer
 from mbx.core.canonical import JsonValue, encode
 from mbx.core.keys import SigningKey, key_id
-from mbx.core.peer import Certification, Entry, Nack, Part, Peer, Pin, Unpairing
+from mbx.core.peer import Certification, Entry, Nack, Peer, Pin, Unpairing
 from mbx.core.record import RecordError, sign, verify
 
 HOST_KEY, OWNER_KEY = (SigningKey.from_seed(bytes([number]) * 32) for number in (1, 2))
@@ -26,7 +26,7 @@ UNPAIRING = Unpairing(2, THEIRS, "lost\non the train")
 CERTIFICATION = Certification(HOST, key_id("tls", HOST_KEY.public), b"\6" * 32)
 ANA = Entry("a" * 26, "ana", "builder", "Builds it", "live", "claude", retired=False)
 HUMAN = Entry("0" * 26, "owner", "owner", "", "unknown", None, retired=False)
-PART = Part(7, 1, 2, (ANA, HUMAN))
+TOLD = (ANA, HUMAN)
 NACK = Nack("m" * 26, "b" * 26, "retired", "ben has retired")
 
 
@@ -60,7 +60,7 @@ OF_CERTIFICATE = Kind(
     HOST_KEY,
 )
 OF_DIRECTORY = Kind(
-    "directory", PART, peer.directory_payload, peer.read_directory, FROM_HOST, THEIR_KEY
+    "directory", TOLD, peer.directory_payload, peer.read_directory, FROM_HOST, THEIR_KEY
 )
 OF_NACK = Kind("nack", NACK, peer.nack_payload, peer.read_nack, FROM_HOST, THEIR_KEY)
 KINDS = [OF_PEER, OF_UNPAIR, OF_CERTIFICATE, OF_DIRECTORY, OF_NACK]
@@ -217,52 +217,33 @@ def entries(count: int) -> tuple[Entry, ...]:
 
 
 @pytest.mark.parametrize(("count", "fits"), [(199, True), (200, True), (201, False)])
-def test_a_part_lists_at_most_two_hundred(*, count: int, fits: bool) -> None:
-    assert limits.DIRECTORY_PART_MAX == 200
-    content = OF_DIRECTORY.content(Part(1, 1, 1, entries(count)))
+def test_a_directory_record_lists_at_most_two_hundred(*, count: int, fits: bool) -> None:
+    assert limits.DIRECTORY_ENTRIES_MAX == 200
+    content = OF_DIRECTORY.content(entries(count))
     assert OF_DIRECTORY.refuses(content) != fits
 
 
-def test_the_largest_part_fits_into_a_record_whatever_its_words() -> None:
+def test_the_largest_directory_record_fits_into_a_record_whatever_its_words() -> None:
     widest = "\x01" * limits.DESCRIPTION_MAX_CHARS
     most = tuple(
         Entry(
             f"{number:026d}", f"{'x' * 36}{number}", "r" * 40, widest, "offline", "\x02" * 40, True
         )
-        for number in range(limits.DIRECTORY_PART_MAX)
+        for number in range(limits.DIRECTORY_ENTRIES_MAX)
     )
-    text = encode(OF_DIRECTORY.content(Part(2**53 - 1, 1, 1, most)))
+    text = encode(OF_DIRECTORY.content(most))
     assert len(text.encode()) < limits.RECORD_MAX_BYTES // 4
-    assert not OF_DIRECTORY.refuses(OF_DIRECTORY.content(Part(1, 1, 1, most)))
+    assert not OF_DIRECTORY.refuses(OF_DIRECTORY.content(most))
 
 
-@pytest.mark.parametrize(
-    ("part", "parts", "fits"),
-    [(1, 1, True), (0, 1, False), (2, 1, False), (63, 64, True), (64, 64, True), (1, 65, False)],
-)
-def test_parts_are_numbered_from_one_up_to_their_number(
-    *, part: int, parts: int, fits: bool
-) -> None:
-    assert limits.DIRECTORY_PARTS_MAX == 64
-    assert OF_DIRECTORY.refuses(OF_DIRECTORY.content(Part(1, part, parts, entries(3)))) != fits
+def test_a_directory_tells_of_one_identity_at_least() -> None:
+    assert OF_DIRECTORY.refuses(OF_DIRECTORY.content(identities=[]))
 
 
-def test_twelve_thousand_identities_fit_into_one_directory() -> None:
-    assert limits.DIRECTORY_PART_MAX * limits.DIRECTORY_PARTS_MAX >= 12_000
-
-
-def test_only_the_directory_of_a_host_without_identities_is_empty() -> None:
-    assert not OF_DIRECTORY.refuses(OF_DIRECTORY.content(Part(1, 1, 1, ())))
-    assert OF_DIRECTORY.refuses(OF_DIRECTORY.content(Part(1, 1, 2, ())))
-    assert OF_DIRECTORY.refuses(OF_DIRECTORY.content(Part(1, 2, 2, ())))
-
-
-def test_an_identity_and_a_living_name_are_listed_once() -> None:
+def test_an_identity_and_a_name_are_listed_once() -> None:
     twin = ANA._replace(identity="b" * 26)
-    assert OF_DIRECTORY.refuses(OF_DIRECTORY.content(Part(1, 1, 1, (ANA, ANA))))
-    assert OF_DIRECTORY.refuses(OF_DIRECTORY.content(Part(1, 1, 1, (ANA, twin))))
-    retired = Part(1, 1, 1, (ANA, twin._replace(retired=True)))
-    assert peer.read_directory(OF_DIRECTORY.content(retired)) == retired
+    assert OF_DIRECTORY.refuses(OF_DIRECTORY.content((ANA, ANA)))
+    assert OF_DIRECTORY.refuses(OF_DIRECTORY.content((ANA, twin)))
 
 
 def test_each_field_of_an_entry_is_checked() -> None:
@@ -295,7 +276,7 @@ def test_each_field_of_an_entry_is_checked() -> None:
 
 @pytest.mark.parametrize(("chars", "fits"), [(199, True), (200, True), (201, False)])
 def test_a_description_has_at_most_two_hundred_characters(*, chars: int, fits: bool) -> None:
-    told = Part(1, 1, 1, (ANA._replace(description="d" * chars),))
+    told = (ANA._replace(description="d" * chars),)
     assert OF_DIRECTORY.refuses(OF_DIRECTORY.content(told)) != fits
 
 
@@ -306,7 +287,7 @@ def test_names_roles_and_harnesses_have_at_most_forty(*, chars: int, fits: bool)
         ANA._replace(role="r" * chars),
         ANA._replace(cli="c" * chars),
     ):
-        assert OF_DIRECTORY.refuses(OF_DIRECTORY.content(Part(1, 1, 1, (entry,)))) != fits
+        assert OF_DIRECTORY.refuses(OF_DIRECTORY.content((entry,))) != fits
 
 
 # -- nack and unpair ------------------------------------------------------------------------------
@@ -331,7 +312,7 @@ def test_words_and_reasons_have_at_most_five_hundred(*, chars: int, fits: bool) 
 
 @pytest.mark.parametrize("version", [0, -1, 2**53, True, "1", 1.0, None])
 def test_versions_are_whole_numbers_from_one(version: Any) -> None:
-    for kind in (OF_PEER, OF_UNPAIR, OF_DIRECTORY):
+    for kind in (OF_PEER, OF_UNPAIR):
         assert kind.refuses(kind.content(version=version))
         assert not kind.refuses(kind.content(version=1))
         assert not kind.refuses(kind.content(version=2**53 - 1))

@@ -108,7 +108,7 @@ def an_ack_does_not_look_at_the_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_read_marks_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(mailboxes, "mark_read", lambda context, tx, holder, heads: None)
+    patch.setattr(mailboxes, "mark_read", lambda context, tx, holder, heads: ())
 
 
 def two_ways_of_naming_are_two_copies(patch: pytest.MonkeyPatch) -> None:
@@ -158,11 +158,12 @@ def reading_again_opens_what_was_acked(patch: pytest.MonkeyPatch) -> None:
     """A stage goes back."""
     mark = mailboxes.mark_read
 
-    def reopening(context: Context, tx: Tx, holder: Any, heads: Sequence[Any]) -> None:
-        mark(context, tx, holder, heads)
+    def reopening(context: Context, tx: Tx, holder: Any, heads: Sequence[Any]) -> Any:
+        effects = mark(context, tx, holder, heads)
         for head in heads:
             place = (int(Stage.READ), 0, holder.epoch, holder.identity_no, head.no)
             tx.run(messages._ADVANCE, place)
+        return effects
 
     patch.setattr(mailboxes, "mark_read", reopening)
 

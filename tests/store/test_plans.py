@@ -6,7 +6,18 @@ day.
 
 import pytest
 
-from mbx.store import bindings, exposures, forwards, history, leases, messages, owners
+from mbx.store import (
+    bindings,
+    exposures,
+    forwards,
+    history,
+    identities,
+    leases,
+    messages,
+    outbox,
+    owners,
+    peers,
+)
 from mbx.store.migrate import open_store
 
 WHOLE_WALKS = (
@@ -41,7 +52,13 @@ QUERIES = {
     "gate by token": (bindings._BY_TOKEN, "PRIMARY KEY (hash=?)"),
     "mail to hand on": (forwards._OPEN, "deliveries_open"),
     "whether mail is open": (forwards._HAS_OPEN, "deliveries_open"),
-    "recipient": (leases._BY_NAME, "sqlite_autoindex_identities_2"),
+    "recipient": (leases._BY_NAME, "identities_by_name"),
+    "identity by id": (identities._BY_ID, "identities_by_id"),
+    "identity by skeleton": (identities._BY_SKELETON, "identities_by_skeleton"),
+    "identity of a peer": (peers._OF_PEER, "identities_of_peers"),
+    "name on a peer": (peers._NAMED, "identities_of_peers_by_name"),
+    "places of a stream": (outbox._PLACES, "PRIMARY KEY (peer_no=? AND seq>?)"),
+    "messages never offered": (outbox._NEVER_OFFERED, "PRIMARY KEY (peer_no=? AND seq>?)"),
 }
 
 

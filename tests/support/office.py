@@ -7,7 +7,7 @@ hand, a chance that repeats, and a table of what is known of processes.
 import hashlib
 import sqlite3
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Evidence, Lineage, Process, SessionKey
@@ -23,9 +23,11 @@ from mbx.daemon.encounters import Encounters
 from mbx.daemon.gate import Caller
 from mbx.daemon.host import Host
 from mbx.daemon.world import moment
-from mbx.store.database import Committed, run_group, run_reads
+from mbx.store.database import Committed, Unit, run_group, run_reads
 from mbx.store.leases import LeaseRow
 from mbx.store.migrate import open_store
+
+T = TypeVar("T")
 
 BOOT = "00000000-0000-4000-8000-000000000000"
 KEY = SigningKey.from_seed(bytes(range(32)))
@@ -62,10 +64,12 @@ class OfficeDesk:
     evidence: dict[int, Evidence] = field(default_factory=dict)
     silent_ms: dict[int, int] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
+    label: str = "desk"
+    key: SigningKey = KEY
 
     def __post_init__(self) -> None:
         self.connection: sqlite3.Connection = open_store(":memory:")
-        self.host = Host("desk", key_id("host", KEY.public), KEY)
+        self.host = Host(self.label, key_id("host", self.key.public), self.key)
         facts = Facts(4711, "0", 1, "/home", "/home/run/mbx.sock", 0)
         self.encounters = Encounters()
         self.dispatcher = Dispatcher(
@@ -88,6 +92,14 @@ class OfficeDesk:
             self.connection, [lambda tx: booting.owner_mailbox(tx, moment(self.world))]
         )
         assert isinstance(made[0], Committed)
+
+    def do(self, unit: Unit[T]) -> T:
+        """Commit one unit; raises what it was refused with."""
+        outcome = run_group(self.connection, [unit])[0]
+        if not isinstance(outcome, Committed):
+            raise outcome.error
+        value: T = outcome.value
+        return value
 
     def work(self, caller: Caller, method: str, params: object = None) -> Work:
         return self.dispatcher.work(caller, method, params)

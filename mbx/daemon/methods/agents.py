@@ -11,19 +11,24 @@ from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.gate import Open
 from mbx.daemon.methods.table import open_method
 from mbx.daemon.params import Params
-from mbx.store import leases, sessions
+from mbx.daemon.times import optional_rfc3339
+from mbx.store import leases, peers, sessions
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 from mbx.store.leases import LeaseRow
 
 
 class AgentsRequest(NamedTuple):
-    """Which agents: words in name, role, description or card; a role; a project; those after."""
+    """Which agents: words in name, role, description or card; a role, a project, a host.
+
+    `after` is (name, host): a name may be on several hosts.
+    """
 
     query: str | None
     role: str | None
     project: str | None
-    after: str
+    host: str | None
+    after: tuple[str, str]
 
 
 def _read(params: Params) -> AgentsRequest:
@@ -34,20 +39,45 @@ def _read(params: Params) -> AgentsRequest:
         query,
         params.optional_string("role"),
         params.optional_string("project"),
-        params.optional_string("after") or "",
+        params.optional_string("host"),
+        _place(params.optional_string("after") or ""),
     )
+
+
+def _place(address: str) -> tuple[str, str]:
+    name, _, host = address.partition("@")
+    return name, host
 
 
 def _list(context: Context, tx: Tx, caller: Open, request: AgentsRequest) -> Answer:
     budget, agents = Budget(), list[Result]()
-    for identity, row in leases.of_everyone(tx):
-        if identity.name <= request.after or not _fits(identity, request):
+    for place, identity, row in _everybody(context, tx, request):
+        if place <= request.after or not _fits(identity, request):
             continue
-        entry = _entry(context, tx, identity, row)
+        if row is None:
+            entry = _entry_elsewhere(tx, identity, place[1])
+        else:
+            entry = _entry(context, tx, identity, row)
         if not budget.take(entry):
-            return Answer({"agents": agents, "next_after": agents[-1]["name"]})
+            return Answer({"agents": agents, "next_after": agents[-1]["address"]})
         agents.append(entry)
     return Answer({"agents": agents, "next_after": None})
+
+
+def _everybody(
+    context: Context, tx: Tx, request: AgentsRequest
+) -> list[tuple[tuple[str, str], IdentityRow, LeaseRow | None]]:
+    """Everybody by name and host, with the lease of those who live here."""
+    found: list[tuple[tuple[str, str], IdentityRow, LeaseRow | None]] = []
+    if request.host in (None, context.host.label):
+        own = context.host.label
+        found += [((who.name, own), who, row) for who, row in leases.of_everyone(tx)]
+    labels = {peer.no: peer.label for peer in peers.present(tx)}
+    for who in peers.identities_present(tx, request.role):
+        label = labels[who.peer_no or 0]
+        if request.host in (None, label):
+            found.append(((who.name, label), who, None))
+    return sorted(found, key=lambda one: one[0])
 
 
 def _fits(identity: IdentityRow, request: AgentsRequest) -> bool:
@@ -75,6 +105,23 @@ def _entry(context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow) -> Re
         "project": identity.project,
         "card": identity.card,
         "last_seen": listing.last_seen(context, identity.no, identity.last_seen_ms),
+    }
+
+
+def _entry_elsewhere(tx: Tx, identity: IdentityRow, label: str) -> Result:
+    """As its own host told it last."""
+    told = peers.told(tx, identity.no)
+    return {
+        "name": identity.name,
+        "host": label,
+        "address": f"{identity.name}@{label}",
+        "role": identity.role,
+        "description": identity.description,
+        "cli": told.cli if told else None,
+        "state": told.state if told else "unknown",
+        "project": None,
+        "card": None,
+        "last_seen": optional_rfc3339(told.told_ms if told else None),
     }
 
 

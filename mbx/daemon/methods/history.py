@@ -93,9 +93,9 @@ def _thread_entry(
     shown = [copy for copy in copies if message.sender_no == own_no or copy.recipient_no == own_no]
     return {
         **listing.listed(context, reader, message),
-        "to": [context.host.address(copy.name) for copy in copies],
+        "to": [listing.address(context, reader, copy.name, copy.peer_no) for copy in copies],
         "reply_to": message.reply_to,
-        "recipients": [listing.copy_of(context, tx, copy) for copy in shown],
+        "recipients": [listing.copy_of(context, tx, reader, copy) for copy in shown],
     }
 
 

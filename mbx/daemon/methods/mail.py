@@ -12,7 +12,6 @@ from mbx.core.names import Address
 from mbx.core.text import check_body, check_line
 from mbx.daemon import addressing, listing, mailboxes, posting
 from mbx.daemon.context import Answer, Context
-from mbx.daemon.effects import Arrived
 from mbx.daemon.gate import Holder
 from mbx.daemon.mailboxes import AckWords, Answered
 from mbx.daemon.methods.table import lease_method
@@ -100,7 +99,7 @@ def _send(context: Context, tx: Tx, holder: Holder, request: SendRequest) -> Ans
     result = posting.posted(
         context, sent.id, place.thread, recipients, request.body_bytes, sent.warnings
     )
-    return Answer(result, (Arrived(tuple(to.identity.no for to in recipients)),))
+    return Answer(result, sent.effects)
 
 
 def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> Answer:
@@ -114,12 +113,13 @@ def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> A
     recipients = mailboxes.answer_reaches(tx, answered)
     draft, place = request.draft._replace(subject=answered.subject), answered.place
     sent = posting.post(context, tx, holder, draft, request.body_bytes, recipients, place)
+    effects = sent.effects
     if request.final is not None and answered.received is not None:
-        mailboxes.ack(context, tx, holder, [answered.received], request.final)
+        effects += mailboxes.ack(context, tx, holder, [answered.received], request.final)
     result = posting.posted(
         context, sent.id, place.thread, recipients, request.body_bytes, sent.warnings
     )
-    return Answer(result, (Arrived(tuple(to.identity.no for to in recipients)),))
+    return Answer(result, effects)
 
 
 def _answered(context: Context, tx: Tx, holder: Holder, prefix: IdPrefix) -> Answered:

@@ -128,12 +128,12 @@ def read(context: Context, tx: Tx, own: Mailbox, request: ReadRequest) -> Answer
     """Messages with their bodies, marked read."""
     reader = listing.reader(context, tx, own.identity)
     shown, failed, seen = _shown(context, tx, own, reader, request)
-    mailboxes.mark_read(context, tx, own, [head for head, _ in seen])
+    effects = mailboxes.mark_read(context, tx, own, [head for head, _ in seen])
     if isinstance(own, Holder):
         read = (mailboxes.exposure(context, own, reader, head, content) for head, content in seen)
         mailboxes.expose(tx, own, read)
     unread = identities.unread(tx, own.identity_no)
-    return Answer({"messages": shown, "failed": failed, "unread": unread})
+    return Answer({"messages": shown, "failed": failed, "unread": unread}, effects)
 
 
 def peek(context: Context, tx: Tx, own: Mailbox, request: ReadRequest) -> Answer:
@@ -272,7 +272,7 @@ def ack_request(params: Params) -> AckRequest:
 def ack(context: Context, tx: Tx, own: Mailbox, request: AckRequest) -> Answer:
     """Clear messages."""
     heads, failed = _find_all(tx, own, request.ids)
-    mailboxes.ack(context, tx, own, heads, request.words)
+    effects = mailboxes.ack(context, tx, own, heads, request.words)
     warnings = [f"did was cut to {limits.DID_KEPT_CHARS} characters"] * request.words.did_cut
     warnings += [
         f"{head.id} was acked before: what was said then stays"
@@ -285,7 +285,8 @@ def ack(context: Context, tx: Tx, own: Mailbox, request: AckRequest) -> Answer:
             "failed": failed,
             "unread": identities.unread(tx, own.identity_no),
             "warnings": warnings,
-        }
+        },
+        effects,
     )
 
 
@@ -308,41 +309,42 @@ def _read_sent(params: Params) -> SentRequest:
 
 
 def _sent(context: Context, tx: Tx, holder: Holder, request: SentRequest) -> Answer:
-    own = holder.binding
+    own, reader = holder.binding, listing.reader(context, tx, holder.identity)
     if request.id is not None:
         head = mailboxes.find_sent(tx, holder, request.id)
-        return Answer(
-            {"messages": [_sent_entry(context, tx, head)], "next_cursor": None, "has_more": False}
-        )
+        entry = _sent_entry(context, tx, reader, head)
+        return Answer({"messages": [entry], "next_cursor": None, "has_more": False})
     before_no = _NEWEST
     if request.cursor is not None:
         before_no = cursor.decode(request.cursor, "sent", own.identity, ())
     heads = messages.sent_page(tx, own.identity_no, before_no=before_no, rows=request.rows + 1)
-    entries = _within_budget(context, tx, heads[: request.rows])
+    entries = _within_budget(context, tx, reader, heads[: request.rows])
     has_more = len(heads) > len(entries)
     last_no = heads[len(entries) - 1].no if entries else 0
     following = cursor.encode("sent", own.identity, (), last_no) if has_more else None
     return Answer({"messages": entries, "next_cursor": following, "has_more": has_more})
 
 
-def _within_budget(context: Context, tx: Tx, heads: Sequence[SentHead]) -> list[Result]:
+def _within_budget(
+    context: Context, tx: Tx, reader: Reader, heads: Sequence[SentHead]
+) -> list[Result]:
     budget, entries = Budget(), list[Result]()
     for head in heads:
-        entry = _sent_entry(context, tx, head)
+        entry = _sent_entry(context, tx, reader, head)
         if not budget.take(entry) and entries:
             break
         entries.append(entry)
     return entries
 
 
-def _sent_entry(context: Context, tx: Tx, head: SentHead) -> Result:
+def _sent_entry(context: Context, tx: Tx, reader: Reader, head: SentHead) -> Result:
     copies = messages.copies(tx, head.no)
     return {
         "id": head.id,
         "subject": head.subject,
-        "to": [context.host.address(copy.name) for copy in copies],
+        "to": [listing.address(context, reader, copy.name, copy.peer_no) for copy in copies],
         "at": rfc3339(head.accepted_ms),
-        "recipients": [listing.copy_of(context, tx, copy) for copy in copies],
+        "recipients": [listing.copy_of(context, tx, reader, copy) for copy in copies],
     }
 
 

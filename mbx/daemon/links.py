@@ -1,0 +1,460 @@
+"""The links to paired hosts: one for each, run by the machine of `mbx.core.link` over the store.
+
+Nothing is decided here. The machine says what follows from what comes in; this module carries it
+out in the order it was said, hands everything that changes the store to the one committer, and lets
+a text out only when the transaction that justifies it is synced.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from mbx.core import link as links
+from mbx.core.commands import (
+    Acknowledged,
+    Closed,
+    Command,
+    Commit,
+    Fetch,
+    Recall,
+    Refused,
+    Send,
+    Stood,
+    Stopped,
+    Unfit,
+)
+from mbx.core.dialing import Dialling, Initiative, initiative, newer_stays
+from mbx.core.errors import MbxError
+from mbx.core.frames import Hello
+from mbx.core.link import Link, Phase
+from mbx.daemon import relaying
+from mbx.daemon.context import Answer, Context
+from mbx.daemon.dispatch import Dispatcher, Work
+from mbx.store import outbox
+from mbx.store.database import Committed, Outcome, Tx
+from mbx.store.peers import PeerRow
+
+REPLACED = "other-link"
+"""Code of a link that gave way to another one of the same peer."""
+UNPAIRED = "unpaired"
+"""Code of a link to a host that is not paired any more."""
+STOPPING = "stopping"
+"""Code of a link whose daemon ends."""
+_RETRY_MS = 5_000
+"""When a place is offered again that a full disk refused."""
+
+
+class Wire(Protocol):
+    """One authenticated connection to a peer, as the face gives it."""
+
+    def send(self, text: str) -> None:
+        """Write a text behind all earlier ones."""
+
+    def close(self) -> None:
+        """Let out what was written, then end it."""
+
+    def ping(self) -> None:
+        """Ask for a sign of life now: if none comes, the connection ends."""
+
+
+class LinkState(NamedTuple):
+    """What is known of the link to one peer, for people.
+
+    `since_ms`, `due_ms`: monotonic; when it stands since, or when it is tried next (None: by the
+    other). `code`: how the last one ended, or why none was had.
+    """
+
+    stands: bool
+    since_ms: int | None
+    due_ms: int | None
+    failures: int
+    code: str | None
+
+
+@dataclass(slots=True)
+class _Connection:
+    """A connection with its machine, which comes to be when the store was read."""
+
+    wire: Wire
+    is_ours: bool
+    link: Link | None = None
+
+
+@dataclass(slots=True)
+class _Peer:
+    """One paired host."""
+
+    row: PeerRow
+    dialling: Dialling
+    connection: _Connection | None = None
+    is_asking: bool = False
+    """A unit is under way that looks how far our stream goes."""
+    code: str | None = None
+    timer: asyncio.TimerHandle | None = None
+
+
+Submit = Callable[[Work, Callable[[Outcome[Answer]], None]], None]
+"""Hand a unit of work to the committer; its effects are let out, then the callback is called."""
+
+Dial = Callable[[PeerRow], None]
+"""Try to reach a peer; the outcome comes to `Links.connected` or `Links.unreachable`."""
+
+
+class Links:
+    """All links of this host.
+
+    `dial` begins a try, which ends in `connected` or `unreachable`. `log` takes a sentence and
+    fields.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        store_id: str,
+        submit: Submit,
+        dial: Dial,
+        log: Callable[..., None],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._store_id = store_id
+        self._submit = submit
+        self._dial = dial
+        self._log = log
+        self._peers: dict[int, _Peer] = {}
+        self._is_closed = False
+
+    # -- who is paired ---------------------------------------------------------------------------
+
+    @property
+    def pins(self) -> Mapping[str, bytes]:
+        """Key id of each paired host -> the hash of its certificate, as of now."""
+        return {peer.row.key_id: peer.row.certificate for peer in self._peers.values()}
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is anybody to have a link with."""
+        return bool(self._peers)
+
+    def know(self, rows: Iterable[PeerRow]) -> None:
+        """These are the pairings that stand now: ends links of others, begins with new ones."""
+        present = {row.no: row for row in rows}
+        for no in [no for no in self._peers if no not in present]:
+            peer = self._peers.pop(no)
+            self._part(peer, UNPAIRED)
+            self._set_timer(peer)
+        for no, row in present.items():
+            known = self._peers.get(no)
+            what = self._initiative(row)
+            if known is None:
+                known = self._peers[no] = _Peer(row, Dialling.begin(what, self._now_ms()))
+            elif known.row.addresses != row.addresses:
+                known.dialling = known.dialling.knowing(what, self._now_ms())
+            known.row = row
+            self._set_timer(known)
+
+    def state(self, peer_no: int) -> LinkState | None:
+        """How the link to a peer is, None for who is not paired."""
+        peer = self._peers.get(peer_no)
+        if peer is None:
+            return None
+        dialling = peer.dialling
+        return LinkState(
+            dialling.stood_ms is not None,
+            dialling.stood_ms,
+            dialling.due_ms,
+            dialling.failures,
+            peer.code,
+        )
+
+    def wake(self, peer_no: int | None = None) -> None:
+        """A sign that a try may succeed now, for one peer or for all."""
+        for no, peer in self._peers.items():
+            if peer_no in (None, no):
+                peer.dialling = peer.dialling.woken(self._now_ms())
+                self._set_timer(peer)
+
+    def queued(self, peer_nos: Iterable[int]) -> None:
+        """Something was given a place in the streams to these peers."""
+        for no in peer_nos:
+            peer = self._peers.get(no)
+            if peer is not None:
+                self._look(peer)
+
+    # -- connections -----------------------------------------------------------------------------
+
+    def connected(self, key_id: str, wire: Wire, *, is_ours: bool) -> object | None:
+        """A connection whose other end has proved to be this host; what `heard` is to be given.
+
+        None when it is not wanted: not paired any more, or the other one stays.
+        """
+        peer = next((one for one in self._peers.values() if one.row.key_id == key_id), None)
+        if peer is None or self._is_closed:
+            wire.close()
+            return None
+        older = peer.connection
+        if older is not None:
+            own = self._dispatcher.host.key_id
+            if not newer_stays(own, key_id, older_is_ours=older.is_ours, newer_is_ours=is_ours):
+                older.wire.ping()
+                wire.close()
+                return None
+            self._part(peer, REPLACED)
+        peer.connection = made = _Connection(wire, is_ours)
+        self._begin(peer, made)
+        return made
+
+    def unreachable(self, peer_no: int, code: str) -> None:
+        """The try that `dial` began gave no connection."""
+        peer = self._peers.get(peer_no)
+        if peer is not None:
+            self._failed(peer, code)
+
+    def heard(self, connection: object, text: str | bytes) -> None:
+        """The other end of a connection sent a message."""
+        found = self._of(connection)
+        if found is not None and found[1].link is not None:
+            peer, one = found
+            assert one.link is not None
+            self._carry_out(peer, one, one.link.receive(text, self._now_ms()))
+
+    def gone(self, connection: object) -> None:
+        """A connection has ended."""
+        found = self._of(connection)
+        if found is not None:
+            peer, one = found
+            commands = one.link.lost() if one.link is not None else [Closed(links.LOST)]
+            self._carry_out(peer, one, commands)
+
+    def close(self) -> None:
+        """Say bye to everybody; nothing begins any more."""
+        self._is_closed = True
+        for peer in self._peers.values():
+            self._part(peer, STOPPING)
+            if peer.timer is not None:
+                peer.timer.cancel()
+                peer.timer = None
+
+    # -- one connection --------------------------------------------------------------------------
+
+    def _begin(self, peer: _Peer, one: _Connection) -> None:
+        """Read how our streams stand, behind all that was handed to the committer before."""
+
+        def unit(tx: Tx) -> Answer:
+            return Answer({"stream": outbox.stream(tx, peer.row.no)})
+
+        def greet(outcome: Outcome[Answer]) -> None:
+            if peer.connection is not one:
+                return
+            if not isinstance(outcome, Committed):
+                self._carry_out(peer, one, [Closed("store")])
+                return
+            state: outbox.StreamRow = outcome.value.result["stream"]
+            if state.stopped is not None:
+                self._carry_out(peer, one, [Closed(state.stopped)])
+                return
+            ours = Hello(self._dispatcher.host.key_id, self._store_id, state.both)
+            one.link, commands = links.open_link(
+                ours, peer.row.key_id, state.in_store, self._now_ms()
+            )
+            self._carry_out(peer, one, commands)
+
+        self._submit(Work(unit, writes=True), greet)
+
+    def _carry_out(self, peer: _Peer, one: _Connection, commands: Iterable[Command]) -> None:
+        for command in commands:
+            match command:
+                case Send(text):
+                    one.wire.send(text)
+                case Recall(seq):
+                    self._recall(peer, one, seq)
+                case Stood(store, stream):
+                    self._stood(peer, one, store, stream)
+                case Fetch():
+                    self._fetch(peer, one, command)
+                case Commit():
+                    self._commit(peer, one, command)
+                case Acknowledged(upto):
+                    self._keep(peer, partial(relaying.acknowledged, upto=upto))
+                case Refused(seq, code, _):
+                    self._tell(peer, "a place was refused for now", seq=seq, code=code)
+                case Unfit(seq, size_bytes):
+                    self._keep(peer, partial(relaying.unfit, seq=seq))
+                    self._tell(peer, "a record fits into no frame", bytes=size_bytes)
+                case Stopped(verdict, _):
+                    self._keep(peer, partial(relaying.stopped, kind=verdict.kind))
+                case Closed(code, by_peer, reason):
+                    self._closed(peer, one, code, by_peer=by_peer, reason=reason)
+        self._set_timer(peer)
+
+    def _keep(self, peer: _Peer, act: Callable[[Context, Tx, int], Answer]) -> None:
+        """Something that the store is to know, and nobody waits for."""
+        context, no = self._dispatcher.context(), peer.row.no
+
+        def settle(outcome: Outcome[Answer]) -> None:
+            if not isinstance(outcome, Committed):
+                self._tell(peer, "a link could not be recorded", why=_words(outcome.error))
+
+        self._submit(Work(lambda tx: act(context, tx, no), writes=True), settle)
+
+    def _tell(self, peer: _Peer, what: str, **facts: object) -> None:
+        self._log(what, peer=peer.row.label, **facts)
+
+    def _recall(self, peer: _Peer, one: _Connection, seq: int) -> None:
+        def unit(tx: Tx) -> Answer:
+            return Answer({"head": outbox.head_at(tx, peer.row.no, seq)})
+
+        def settle(outcome: Outcome[Answer]) -> None:
+            if one.link is not None and isinstance(outcome, Committed):
+                head = outcome.value.result["head"]
+                self._carry_out(peer, one, one.link.recalled(seq, head, self._now_ms()))
+
+        self._submit(Work(unit, writes=False), settle)
+
+    def _stood(self, peer: _Peer, one: _Connection, store: str, stream: str) -> None:
+        peer.dialling = peer.dialling.stood(self._now_ms())
+        peer.code = None
+        self._keep(peer, partial(relaying.stood, store=store, stream=stream))
+        self._tell(peer, "a link stands", dialled="here" if one.is_ours else "there")
+        self._look(peer)
+
+    def _fetch(self, peer: _Peer, one: _Connection, wanted: Fetch) -> None:
+        own_key = self._dispatcher.host.key_id
+
+        def unit(tx: Tx) -> Answer:
+            found = relaying.offered(tx, peer.row.no, own_key, wanted)
+            return Answer({"places": found})
+
+        def settle(outcome: Outcome[Answer]) -> None:
+            if one.link is None:
+                return
+            if isinstance(outcome, Committed):
+                found = outcome.value.result["places"]
+                commands = one.link.fetched(wanted.after_seq, found, self._now_ms())
+            else:
+                commands = one.link.close("store")
+            self._carry_out(peer, one, commands)
+
+        self._submit(Work(unit, writes=True), settle)
+
+    def _commit(self, peer: _Peer, one: _Connection, wanted: Commit) -> None:
+        context = self._dispatcher.context()
+
+        def unit(tx: Tx) -> Answer:
+            return relaying.accept(context, tx, peer.row.no, wanted.first_seq, wanted.places)
+
+        def settle(outcome: Outcome[Answer]) -> None:
+            if one.link is None or one.link.phase is Phase.CLOSED:
+                return
+            if isinstance(outcome, Committed):
+                commands = one.link.committed(wanted.first_seq + len(wanted.places) - 1)
+            elif _is_passing(outcome.error):
+                commands = one.link.defer(wanted.first_seq, "disk-full", _RETRY_MS)
+            else:
+                self._tell(peer, "what a peer sent was not taken", why=_words(outcome.error))
+                commands = one.link.close("refused")
+            self._carry_out(peer, one, commands)
+
+        self._submit(Work(unit, writes=True), settle)
+
+    def _look(self, peer: _Peer) -> None:
+        """Tell the machine how far our stream goes now; one look at a time is enough."""
+        if peer.connection is None or peer.is_asking:
+            return
+        peer.is_asking = True
+
+        def unit(tx: Tx) -> Answer:
+            return Answer({"seq": outbox.stream(tx, peer.row.no).out_seq})
+
+        def settle(outcome: Outcome[Answer]) -> None:
+            peer.is_asking = False
+            one = peer.connection
+            if one is not None and one.link is not None and isinstance(outcome, Committed):
+                seq = outcome.value.result["seq"]
+                self._carry_out(peer, one, one.link.offer(seq, self._now_ms()))
+
+        self._submit(Work(unit, writes=False, brief=True), settle)
+
+    def _part(self, peer: _Peer, code: str) -> None:
+        """Say bye on the connection there is, if any."""
+        one = peer.connection
+        if one is not None:
+            commands = one.link.close(code) if one.link is not None else [Closed(code)]
+            self._carry_out(peer, one, commands)
+
+    def _closed(
+        self, peer: _Peer, one: _Connection, code: str, *, by_peer: bool, reason: str
+    ) -> None:
+        one.wire.close()
+        if peer.connection is not one:
+            return
+        peer.connection = None
+        stood = peer.dialling.stood_ms is not None
+        chance, now_ms = self._dispatcher.world.random_bytes(8), self._now_ms()
+        if stood:
+            peer.dialling = peer.dialling.ended(code, now_ms, chance)
+        else:
+            peer.dialling = peer.dialling.failed(code, now_ms, chance)
+        if stood or peer.code != code:
+            told = {"reason": reason} if reason else {}
+            who = "there" if by_peer else "here"
+            self._tell(peer, "a link ended", code=code, by=who, **told)
+        peer.code = code
+
+    def _failed(self, peer: _Peer, code: str) -> None:
+        chance = self._dispatcher.world.random_bytes(8)
+        if peer.code != code and peer.connection is None:
+            self._tell(peer, "a peer could not be reached", code=code)
+        if peer.connection is None:
+            peer.code = code
+        peer.dialling = peer.dialling.failed(code, self._now_ms(), chance)
+        self._set_timer(peer)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def _now_ms(self) -> int:
+        return self._dispatcher.world.monotonic_ms()
+
+    def _initiative(self, row: PeerRow) -> Initiative:
+        own = self._dispatcher.host.key_id
+        return initiative(own, row.key_id, we_can=bool(row.addresses), they_can=None)
+
+    def _set_timer(self, peer: _Peer) -> None:
+        if peer.timer is not None:
+            peer.timer.cancel()
+            peer.timer = None
+        due = [ms for ms in (peer.dialling.due_ms, _deadline(peer)) if ms is not None]
+        if due and not self._is_closed and peer.row.no in self._peers:
+            delay_s = max(0, min(due) - self._now_ms()) / 1000
+            peer.timer = asyncio.get_running_loop().call_later(delay_s, self._ring, peer)
+
+    def _ring(self, peer: _Peer) -> None:
+        peer.timer = None
+        now_ms, one = self._now_ms(), peer.connection
+        if one is not None and one.link is not None:
+            self._carry_out(peer, one, one.link.tick(now_ms))
+        due_ms = peer.dialling.due_ms
+        if due_ms is not None and now_ms >= due_ms:
+            peer.dialling = peer.dialling.trying(now_ms)
+            self._dial(peer.row)
+        self._set_timer(peer)
+
+    def _of(self, connection: object) -> tuple[_Peer, _Connection] | None:
+        for peer in self._peers.values():
+            if peer.connection is connection and peer.connection is not None:
+                return peer, peer.connection
+        return None
+
+
+def _deadline(peer: _Peer) -> int | None:
+    one = peer.connection
+    return one.link.deadline() if one is not None and one.link is not None else None
+
+
+def _is_passing(error: Exception) -> bool:
+    return isinstance(error, MbxError) and error.code == "disk-full"
+
+
+def _words(error: Exception) -> str:
+    return error.code if isinstance(error, MbxError) else type(error).__name__

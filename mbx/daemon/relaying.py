@@ -1,0 +1,350 @@
+"""What paired hosts send: believed or not, applied, and answered, in one transaction.
+
+A host speaks for its own names only: every record must be signed by the key at the other end of
+the link and meant for this host. What will never be taken is answered by a signed refusal in the
+stream back, and its place counts as received, so that nothing poisonous blocks a link.
+"""
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from mbx.core import message, names, receipt
+from mbx.core.canonical import JsonValue
+from mbx.core.commands import Fetch
+from mbx.core.delivery import Stage
+from mbx.core.errors import MbxError
+from mbx.core.exposure import FIRST_HAND
+from mbx.core.frames import Place, Withdrawal
+from mbx.core.message import Party, Relayed
+from mbx.core.peer import read_directory, read_nack
+from mbx.core.receipt import Fact
+from mbx.core.record import Record, RecordError, Sealed, verify
+from mbx.core.streams import extended
+from mbx.daemon import addressing, bouncing, directory, hostmail, mailboxes, posting
+from mbx.daemon.context import Answer, Context
+from mbx.daemon.effects import Arrived, Effect, Queued
+from mbx.daemon.posting import Recipient
+from mbx.store import audit, identities, messages, outbox, peers
+from mbx.store.database import Tx
+from mbx.store.messages import NewMessage
+from mbx.store.peers import PeerRow
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What the records of one transaction add up to."""
+
+    recipients: list[int] = field(default_factory=list)
+    delivered: list[Fact] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    answers: int = 0
+    """Records that were queued for the stream back."""
+
+
+class Unacceptable(Exception):
+    """A record that will never be taken; `code` is one of `mbx.core.peer.NACK_CODES`."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def accept(
+    context: Context, tx: Tx, peer_no: int, first_seq: int, places: Sequence[Place]
+) -> Answer:
+    """Take the places of a peer's stream from `first_seq` on; those that are here are passed over.
+
+    Raises MbxError peer-refused when the pairing has ended or the stream is stopped, conflict for
+    a gap. The result's `upto` is the last place that is committed with this transaction.
+    """
+    peer, state = peers.by_no(tx, peer_no), outbox.stream(tx, peer_no)
+    if peer.ended_ms is not None or state.stopped is not None:
+        raise MbxError("peer-refused", f"nothing is taken from {peer.label}", "mbx peers list")
+    if first_seq > state.in_seq + 1:
+        raise MbxError("conflict", f"place {state.in_seq + 1} of the stream is missing")
+    taken, seq, head = _Taken(), state.in_seq, state.in_head
+    for place in places[state.in_seq + 1 - first_seq :]:
+        seq, head = seq + 1, extended(head, place.digest)
+        if isinstance(place, Record):
+            _take(context, tx, peer, place, taken)
+    if seq == state.in_seq:
+        return Answer({"upto": seq})
+    outbox.received(tx, peer_no, seq, head)
+    if taken.delivered:
+        mailboxes.state_facts(context, tx, peer_no, taken.delivered, 0)
+    if taken.delivered or taken.answers:
+        taken.effects.append(Queued((peer_no,)))
+    if taken.recipients:
+        taken.effects.append(Arrived(tuple(dict.fromkeys(taken.recipients))))
+    return Answer({"upto": seq}, tuple(taken.effects))
+
+
+def _take(context: Context, tx: Tx, peer: PeerRow, record: Record, taken: _Taken) -> None:
+    """Apply one record, or queue the refusal of it."""
+    act = _ACTS.get(record.kind)
+    try:
+        if act is None:
+            raise Unacceptable("unsupported")
+        signers = {peer.key_id: peer.public_key}
+        payload = verify(record, kind=record.kind, signers=signers, audience=context.host.key_id)
+        act(context, tx, peer, record, payload, taken)
+    except RecordError as error:
+        _refuse(context, tx, peer, record, _CODE_OF_STEP[error.step], taken)
+    except MbxError as error:
+        code = "too-large" if error.code == "body-too-large" else "malformed"
+        _refuse(context, tx, peer, record, code, taken)
+    except Unacceptable as refusal:
+        _refuse(context, tx, peer, record, refusal.code, taken)
+
+
+def _refuse(
+    context: Context,
+    tx: Tx,
+    peer: PeerRow,
+    record: Record,
+    code: str,
+    taken: _Taken,
+) -> None:
+    """A refusal is never refused in turn, and nobody waits for one of a receipt."""
+    if record.kind == "message":
+        bouncing.refuse(context, tx, peer, record.id, None, code)
+        taken.answers += 1
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def _message(
+    context: Context,
+    tx: Tx,
+    peer: PeerRow,
+    record: Record,
+    payload: Mapping[str, JsonValue],
+    taken: _Taken,
+) -> None:
+    if messages.by_id(tx, record.id) is not None:
+        return  # it came by another way, or again after a restore: once is for ever
+    relayed = message.read_relayed(payload)
+    sender_no = _sender(context, tx, peer, relayed.sender)
+    wanted = [_mailbox(tx, party) for party in relayed.to]
+    here = [found for found in wanted if found is not None]
+    if not here:
+        raise Unacceptable("unknown-recipient")
+    delivered: list[Recipient] = []
+    for identity_id, recipient in here:
+        if recipient is None:
+            bouncing.refuse(context, tx, peer, record.id, identity_id, "retired")
+            taken.answers += 1
+        else:
+            delivered.append(recipient)
+    if not delivered:
+        return
+    _deliver(context, tx, record, relayed, sender_no, addressing.each_once(delivered))
+    taken.recipients += [to.identity.no for to in delivered]
+    now_ms = context.moment.now_ms
+    taken.delivered += [
+        Fact(record.id, identity_id, Stage.DELIVERED, now_ms)
+        for identity_id, recipient in here
+        if recipient is not None
+    ]
+
+
+def _sender(context: Context, tx: Tx, peer: PeerRow, party: Party) -> int:
+    """The row of the sender, which its own host may not have told of yet."""
+    known = peers.identity_of(tx, peer.no, party.identity)
+    if known is not None:
+        return known.no
+    names.check_name(party.name)
+    return peers.save_identity(
+        tx,
+        peer.no,
+        party.identity,
+        name=party.name,
+        role="",
+        description="",
+        retired=False,
+        now_ms=context.moment.now_ms,
+    )
+
+
+def _mailbox(tx: Tx, party: Party) -> tuple[str, Recipient | None] | None:
+    """Id and mailbox of a recipient, None for one of another host; no mailbox for a closed one."""
+    identity = identities.by_identity(tx, party.identity)
+    if identity is None:
+        return None
+    try:
+        return party.identity, addressing.mailbox_of(tx, identity)
+    except MbxError:
+        return party.identity, None
+
+
+def _deliver(
+    context: Context,
+    tx: Tx,
+    record: Record,
+    relayed: Relayed,
+    sender_no: int,
+    recipients: Sequence[Recipient],
+) -> None:
+    ((_, signature),) = record.signatures.items()
+    sealed = Sealed(
+        record.kind, record.payload, record.digest, record.id, base64.b64decode(signature)
+    )
+    since, now_ms = relayed.external_since, context.moment.now_ms
+    new = NewMessage(
+        record=sealed,
+        sender_no=sender_no,
+        accepted_ms=now_ms,
+        kind=relayed.draft.kind,
+        needs_reply=relayed.draft.needs_reply,
+        subject=relayed.draft.subject,
+        body=relayed.draft.body,
+        body_bytes=relayed.body_bytes,
+        thread=relayed.thread or record.id,
+        reply_no=messages.by_id(tx, relayed.reply_to) if relayed.reply_to else None,
+        hop=relayed.hop,
+        external=since is not None or relayed.draft.origin == FIRST_HAND,
+    )
+    posting.deliver(tx, new, relayed.draft, recipients)
+
+
+# -- receipts --------------------------------------------------------------------------------------
+
+
+def _receipt(
+    context: Context,
+    tx: Tx,
+    peer: PeerRow,
+    record: Record,
+    payload: Mapping[str, JsonValue],
+    taken: _Taken,
+) -> None:
+    """Only the host that has a mailbox may state what became of mail in it; never backwards."""
+    for fact in receipt.read(payload):
+        message_no = messages.by_id(tx, fact.message)
+        recipient = peers.identity_of(tx, peer.no, fact.recipient)
+        if message_no is None or recipient is None:
+            continue
+        copy = messages.copy_to(tx, message_no, recipient.no)
+        if copy is not None and fact.stage > copy[0]:
+            messages.reported(tx, message_no, recipient.no, fact)
+
+
+# -- directories and refusals ----------------------------------------------------------------------
+
+
+def _directory(
+    context: Context,
+    tx: Tx,
+    peer: PeerRow,
+    record: Record,
+    payload: Mapping[str, JsonValue],
+    taken: _Taken,
+) -> None:
+    directory.learn(context, tx, peer, read_directory(payload))
+
+
+def _nack(
+    context: Context,
+    tx: Tx,
+    peer: PeerRow,
+    record: Record,
+    payload: Mapping[str, JsonValue],
+    taken: _Taken,
+) -> None:
+    taken.effects += bouncing.refused(context, tx, peer, read_nack(payload))
+
+
+_Act = Callable[[Context, Tx, PeerRow, Record, Mapping[str, JsonValue], _Taken], None]
+_ACTS: Final[Mapping[str, _Act]] = {
+    "message": _message,
+    "receipt": _receipt,
+    "directory": _directory,
+    "nack": _nack,
+}
+"""Kind of record -> what it does here; it is verified, by the peer's key, and meant for us."""
+
+_CODE_OF_STEP: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        1: "too-large",
+        2: "wrong-issuer",
+        3: "wrong-signature",
+        4: "malformed",
+        5: "malformed",
+        6: "malformed",
+        7: "wrong-audience",
+    }
+)
+"""Step of `mbx.core.record.verify` that refused -> the code that the peer is told."""
+
+
+# -- what is recorded of a link -------------------------------------------------------------------
+
+
+def stood(context: Context, tx: Tx, peer_no: int, store: str, stream: str) -> Answer:
+    """A link stands: the peer's stream and store are known by name from now on."""
+    outbox.name_incoming(tx, peer_no, stream, store)
+    peers.seen(tx, peer_no, context.moment.now_ms)
+    return Answer({})
+
+
+def offered(tx: Tx, peer_no: int, own_key: str, wanted: Fetch) -> list[Place]:
+    """The places that a link asks for, which count as offered from now on."""
+    found: list[Place] = []
+    left_bytes, last_seq = wanted.bytes_max, wanted.after_seq
+    for one in outbox.places(tx, peer_no, own_key, wanted.after_seq, wanted.places_max):
+        left_bytes -= one.size_bytes
+        if found and left_bytes < 0:
+            break
+        found.append(one.record or Withdrawal(one.digest))
+        last_seq = one.seq
+    outbox.offered(tx, peer_no, last_seq)
+    return found
+
+
+def acknowledged(context: Context, tx: Tx, peer_no: int, upto: int) -> Answer:
+    """The peer has committed our stream up to a place: its messages there are handed over."""
+    now_ms = context.moment.now_ms
+    for one in outbox.acknowledged(tx, peer_no, upto, now_ms):
+        messages.handed_over(tx, one.message_no, peer_no, now_ms)
+    return Answer({})
+
+
+def unfit(context: Context, tx: Tx, peer_no: int, seq: int) -> Answer:
+    """No frame can carry the record of a place: it is given up, a message returns to its sender."""
+    peer = peers.by_no(tx, peer_no)
+    return Answer({}, (*bouncing.unfit(context, tx, peer, seq), Queued((peer_no,))))
+
+
+def stopped(context: Context, tx: Tx, peer_no: int, kind: str) -> Answer:
+    """The two streams do not belong to one history: nothing goes on, and the owner is told."""
+    peer, owner = peers.by_no(tx, peer_no), identities.by_name(tx, names.OWNER)
+    if outbox.stream(tx, peer_no).stopped is not None or owner is None:
+        return Answer({})
+    outbox.stop(tx, peer_no, kind)
+    audit.append(
+        tx,
+        at_ms=context.moment.now_ms,
+        act="link-stopped",
+        identity=None,
+        peer=peer.label,
+        key_id=peer.key_id,
+        why=kind,
+    )
+    subject = f"The link to {peer.label} has stopped: {kind}"
+    return Answer({}, hostmail.write(context, tx, owner, subject, _STOPPED[kind]))
+
+
+_STOPPED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "another-store": "That host has another store than before.",
+        "unknown-stream": "That host speaks of streams that this one does not know.",
+        "fork": "Two hosts have gone on from one history: one of them is a copy.",
+        "rollback-of-us": "This host has forgotten what that one has: its store is an older copy.",
+        "rollback-of-peer": "That host has forgotten what it took: its store is an older copy.",
+    }
+)
+"""Verdict of `mbx.core.streams` -> what its owner is told."""

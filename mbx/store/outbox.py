@@ -1,0 +1,292 @@
+"""Rows of the streams to and from paired hosts, and of the outbox: what each place holds.
+
+A place is given in the transaction that makes its record true. Places are contiguous, and each
+carries the running head, so that two hosts can tell whether they speak of the same history.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from mbx.core.canonical import encode
+from mbx.core.record import Record, Sealed
+from mbx.core.streams import EMPTY_HEAD, Incoming, Outgoing, StreamState, extended
+from mbx.store.database import Tx
+
+_STREAMS: Final = (
+    "SELECT peer_no, out_stream, out_seq, out_head, offered_seq, acked_seq, queued_messages,"
+    " queued_bytes, in_stream, in_seq, in_head, in_store, stopped FROM streams"
+)
+_STREAM: Final = _STREAMS + " WHERE peer_no = ?"
+_PLACES: Final = (
+    "SELECT o.seq, o.kind, o.digest, o.size_bytes, o.withdrawn_ms, coalesce(m.payload, r.payload),"
+    " coalesce(m.signature, r.signature), m.owner_key, o.record FROM outbox AS o"
+    " LEFT JOIN messages AS m ON m.no = o.message_no"
+    " LEFT JOIN receipts AS r ON r.no = o.receipt_no"
+    " WHERE o.peer_no = ? AND o.seq > ? ORDER BY o.seq LIMIT ?"
+)
+_PLACE: Final = (
+    "INSERT INTO outbox (peer_no, seq, kind, digest, head, size_bytes, message_no, receipt_no,"
+    " record, queued_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_MESSAGES_UP_TO: Final = (
+    "SELECT seq, message_no, size_bytes FROM outbox WHERE peer_no = ? AND seq > ? AND seq <= ?"
+    " AND message_no IS NOT NULL AND withdrawn_ms IS NULL ORDER BY seq"
+)
+_NEVER_OFFERED: Final = (
+    "SELECT seq, message_no, size_bytes FROM outbox WHERE peer_no = ? AND seq > ?"
+    " AND queued_ms < ? AND message_no IS NOT NULL AND withdrawn_ms IS NULL ORDER BY seq LIMIT ?"
+)
+_OLDEST: Final = (
+    "SELECT queued_ms FROM outbox WHERE peer_no = ? AND seq > ? AND message_no IS NOT NULL"
+    " AND withdrawn_ms IS NULL ORDER BY seq LIMIT 1"
+)
+
+
+class StreamRow(NamedTuple):
+    """Both streams of one pairing; see the migration for what each column says."""
+
+    peer_no: int
+    out_stream: str
+    out_seq: int
+    out_head: bytes
+    offered_seq: int
+    acked_seq: int
+    queued_messages: int
+    queued_bytes: int
+    in_stream: str | None
+    in_seq: int
+    in_head: bytes
+    in_store: str | None
+    stopped: str | None
+
+    @property
+    def both(self) -> StreamState:
+        """As the two hosts tell each other."""
+        return StreamState(
+            Outgoing(self.out_stream, self.out_seq, self.out_head, self.acked_seq),
+            Incoming(self.in_stream, self.in_seq, self.in_head),
+        )
+
+
+class Place(NamedTuple):
+    """One place of a stream out: its record, or (withdrawn) none, and the record's digest."""
+
+    seq: int
+    digest: bytes
+    size_bytes: int
+    record: Record | None
+
+
+class QueuedMessage(NamedTuple):
+    """A message at a place of the outbox."""
+
+    seq: int
+    message_no: int
+    size_bytes: int
+
+
+def begin(tx: Tx, peer_no: int, stream: str) -> None:
+    """The two streams of a new pairing, empty; `stream` names ours."""
+    tx.run(
+        "INSERT INTO streams (peer_no, out_stream, out_head, in_head) VALUES (?, ?, ?, ?)",
+        (peer_no, stream, EMPTY_HEAD, EMPTY_HEAD),
+    )
+
+
+def stream(tx: Tx, peer_no: int) -> StreamRow:
+    """The streams of a pairing; they exist."""
+    row = tx.one(_STREAM, (peer_no,))
+    if row is None:
+        raise LookupError(f"no streams of peer {peer_no}")
+    return StreamRow(*row)
+
+
+def streams(tx: Tx) -> list[StreamRow]:
+    """The streams of every pairing."""
+    return [StreamRow(*row) for row in tx.all(_STREAMS)]
+
+
+# -- out -------------------------------------------------------------------------------------------
+
+
+def queue_message(
+    tx: Tx, peer_no: int, message_no: int, kind: str, digest: bytes, size_bytes: int, now_ms: int
+) -> None:
+    """Give a stored message the next place of the stream to a peer."""
+    _queue(tx, peer_no, kind, digest, size_bytes, now_ms, message_no=message_no)
+    _count(tx, peer_no, 1, size_bytes)
+
+
+def queue_receipt(tx: Tx, peer_no: int, receipt_no: int, receipt: Sealed, now_ms: int) -> None:
+    """Give a kept receipt the next place."""
+    size_bytes = len(receipt.payload)
+    _queue(tx, peer_no, "receipt", receipt.digest, size_bytes, now_ms, receipt_no=receipt_no)
+
+
+def queue_record(tx: Tx, peer_no: int, record: Record, now_ms: int) -> None:
+    """Give any other record the next place."""
+    text = encode([record.payload, [[key, text] for key, text in record.signatures.items()]])
+    _queue(tx, peer_no, record.kind, record.digest, len(text), now_ms, text=text)
+
+
+def places(tx: Tx, peer_no: int, own_key: str, after_seq: int, rows: int) -> list[Place]:
+    """Up to `rows` places after `after_seq`. `own_key`: the id of the host key that signs here."""
+    return [
+        Place(
+            seq,
+            digest,
+            size_bytes,
+            None
+            if withdrawn_ms is not None
+            else _record(kind, payload, signature, owner_key or own_key, record),
+        )
+        for seq, kind, digest, size_bytes, withdrawn_ms, payload, signature, owner_key, record in (
+            tx.all(_PLACES, (peer_no, after_seq, rows))
+        )
+    ]
+
+
+def offered(tx: Tx, peer_no: int, seq: int) -> None:
+    """All places up to `seq` are about to be handed to a link."""
+    tx.run(
+        "UPDATE streams SET offered_seq = ?1 WHERE peer_no = ?2 AND offered_seq < ?1",
+        (seq, peer_no),
+    )
+
+
+def acknowledged(tx: Tx, peer_no: int, seq: int, now_ms: int) -> list[QueuedMessage]:
+    """The peer has committed all places up to `seq`; the messages among the new ones."""
+    before = stream(tx, peer_no)
+    upto = min(seq, before.offered_seq)
+    if upto <= before.acked_seq:
+        return []
+    found = [
+        QueuedMessage(*row) for row in tx.all(_MESSAGES_UP_TO, (peer_no, before.acked_seq, upto))
+    ]
+    tx.run("UPDATE streams SET acked_seq = ? WHERE peer_no = ?", (upto, peer_no))
+    tx.run(
+        "UPDATE outbox SET acked_ms = ? WHERE peer_no = ? AND seq > ? AND seq <= ?",
+        (now_ms, peer_no, before.acked_seq, upto),
+    )
+    _count(tx, peer_no, -len(found), -sum(one.size_bytes for one in found))
+    return found
+
+
+def head_at(tx: Tx, peer_no: int, seq: int) -> bytes | None:
+    """The running head of our stream after place `seq`, None where it is not known any more."""
+    if seq == 0:
+        return EMPTY_HEAD
+    row = tx.one("SELECT head FROM outbox WHERE peer_no = ? AND seq = ?", (peer_no, seq))
+    return bytes(row[0]) if row else None
+
+
+def never_offered(tx: Tx, peer_no: int, before_ms: int, rows: int) -> list[QueuedMessage]:
+    """Messages queued before `before_ms` (UTC) that no link was ever handed."""
+    state = stream(tx, peer_no)
+    found = tx.all(_NEVER_OFFERED, (peer_no, state.offered_seq, before_ms, rows))
+    return [QueuedMessage(*row) for row in found]
+
+
+def waiting(tx: Tx, peer_no: int, rows: int) -> list[QueuedMessage]:
+    """Messages that the peer has not acknowledged, in order."""
+    state = stream(tx, peer_no)
+    found = tx.all(_MESSAGES_UP_TO + " LIMIT ?", (peer_no, state.acked_seq, state.out_seq, rows))
+    return [QueuedMessage(*row) for row in found]
+
+
+def message_at(tx: Tx, peer_no: int, seq: int) -> QueuedMessage | None:
+    """The message at one place, None for another record."""
+    row = tx.one(_MESSAGES_UP_TO, (peer_no, seq - 1, seq))
+    return QueuedMessage(*row) if row else None
+
+
+def oldest_ms(tx: Tx, peer_no: int) -> int | None:
+    """When the oldest message that is not acknowledged was queued (ms UTC)."""
+    row = tx.one(_OLDEST, (peer_no, stream(tx, peer_no).acked_seq))
+    return int(row[0]) if row else None
+
+
+def withdraw(tx: Tx, peer_no: int, message: QueuedMessage, now_ms: int) -> None:
+    """Give up a message; its place stays, without a record."""
+    changed = tx.run(
+        "UPDATE outbox SET withdrawn_ms = ? WHERE peer_no = ? AND seq = ? AND withdrawn_ms IS NULL",
+        (now_ms, peer_no, message.seq),
+    )
+    if changed:
+        _count(tx, peer_no, -1, -message.size_bytes)
+
+
+def forget_acknowledged(tx: Tx, before_ms: int, rows: int) -> int:
+    """Remove up to `rows` places that were acknowledged before `before_ms`; how many went."""
+    return tx.run(
+        "DELETE FROM outbox WHERE (peer_no, seq) IN (SELECT peer_no, seq FROM outbox"
+        " INDEXED BY outbox_acknowledged WHERE acked_ms IS NOT NULL AND acked_ms < ? LIMIT ?)",
+        (before_ms, rows),
+    )
+
+
+# -- in --------------------------------------------------------------------------------------------
+
+
+def name_incoming(tx: Tx, peer_no: int, stream: str, store: str) -> None:
+    """The peer's first hello: so its stream and its store are called."""
+    tx.run(
+        "UPDATE streams SET in_stream = ?, in_store = ? WHERE peer_no = ? AND in_stream IS NULL",
+        (stream, store, peer_no),
+    )
+
+
+def received(tx: Tx, peer_no: int, seq: int, head: bytes) -> None:
+    """Everything of the peer's stream up to `seq` is committed with this transaction."""
+    tx.run("UPDATE streams SET in_seq = ?, in_head = ? WHERE peer_no = ?", (seq, head, peer_no))
+
+
+def stop(tx: Tx, peer_no: int, why: str) -> None:
+    """Nothing goes on between the two until the owners have looked."""
+    tx.run("UPDATE streams SET stopped = ? WHERE peer_no = ?", (why, peer_no))
+
+
+# -- inside ----------------------------------------------------------------------------------------
+
+
+def _queue(
+    tx: Tx,
+    peer_no: int,
+    kind: str,
+    digest: bytes,
+    size_bytes: int,
+    now_ms: int,
+    *,
+    message_no: int | None = None,
+    receipt_no: int | None = None,
+    text: str | None = None,
+) -> None:
+    row = tx.one("SELECT out_seq, out_head FROM streams WHERE peer_no = ?", (peer_no,))
+    if row is None:
+        raise LookupError(f"no streams of peer {peer_no}")
+    seq, head = row[0] + 1, extended(row[1], digest)
+    place = (peer_no, seq, kind, digest, head, size_bytes, message_no, receipt_no, text, now_ms)
+    tx.run(_PLACE, place)
+    tx.run("UPDATE streams SET out_seq = ?, out_head = ? WHERE peer_no = ?", (seq, head, peer_no))
+
+
+def _count(tx: Tx, peer_no: int, messages: int, size_bytes: int) -> None:
+    tx.run(
+        "UPDATE streams SET queued_messages = queued_messages + ?, queued_bytes = queued_bytes + ?"
+        " WHERE peer_no = ?",
+        (messages, size_bytes, peer_no),
+    )
+
+
+def _record(
+    kind: str, payload: str | None, signature: bytes | None, signer: str, record: str | None
+) -> Record:
+    if record is not None:
+        text, signatures = json.loads(record)
+        return Record(kind, text, dict(signatures))
+    assert payload is not None
+    assert signature is not None
+    signed: Mapping[str, str] = {signer: base64.b64encode(signature).decode()}
+    return Record(kind, payload, signed)

@@ -1,0 +1,250 @@
+"""Rows of paired hosts, and of the identities that live on them as they last told."""
+
+import json
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from mbx.core.canonical import encode
+from mbx.core.limits import RECIPIENTS_MAX
+from mbx.core.names import skeleton
+from mbx.store.database import Row, Tx
+from mbx.store.identities import IdentityRow
+
+_COLUMNS: Final = (
+    "SELECT no, key_id, public_key, certificate, label, told_label, addresses, owner_key,"
+    " record_id, version, paired_ms, seen_ms, ended_ms, ended_by FROM peers"
+)
+_BY_NO: Final = _COLUMNS + " WHERE no = ?"
+_BY_KEY: Final = _COLUMNS + " WHERE key_id = ? AND ended_ms IS NULL"
+_BY_LABEL: Final = _COLUMNS + " WHERE label = ? AND ended_ms IS NULL"
+_PRESENT: Final = _COLUMNS + " WHERE ended_ms IS NULL ORDER BY no"
+_ALL: Final = _COLUMNS + " ORDER BY no"
+_IDENTITY: Final = (
+    "SELECT i.no, i.identity, i.name, i.role, i.description, i.project, i.retired_ms,"
+    " i.last_seen_ms, i.card, i.peer_no FROM identities AS i"
+)
+_OF_PEER: Final = _IDENTITY + " WHERE i.peer_no = ?1 AND i.peer_no IS NOT NULL AND i.identity = ?2"
+# Names that were told for two ids of one host, between a rename and its swap: the one told last.
+_NAMED: Final = (
+    _IDENTITY + " JOIN peers AS p ON p.no = i.peer_no WHERE i.name = ?1 AND i.peer_no IS NOT NULL"
+    " AND i.retired_ms IS NULL AND p.ended_ms IS NULL AND (?2 IS NULL OR p.label = ?2)"
+    " ORDER BY i.peer_no, i.no"
+)
+_PRESENT_IDENTITIES: Final = (
+    _IDENTITY + " JOIN peers AS p ON p.no = i.peer_no WHERE i.peer_no IS NOT NULL"
+    " AND i.retired_ms IS NULL AND p.ended_ms IS NULL AND i.name <> 'owner'"
+    " AND (?1 IS NULL OR i.role = ?1) ORDER BY i.name, i.peer_no LIMIT ?2"
+)
+_DIRECTORY: Final = "SELECT state, cli, told_ms FROM directory WHERE identity_no = ?"
+_TOLD: Final = "SELECT identity_no, entry FROM directory_told WHERE peer_no = ?"
+
+
+class PeerRow(NamedTuple):
+    """One pairing; times are ms UTC. `ended_by` says who ended it, None while it stands."""
+
+    no: int
+    key_id: str
+    public_key: bytes
+    certificate: bytes
+    label: str
+    told_label: str
+    addresses: tuple[str, ...]
+    owner_key: str | None
+    record_id: str
+    version: int
+    paired_ms: int
+    seen_ms: int | None
+    ended_ms: int | None
+    ended_by: str | None
+
+
+class NewPeer(NamedTuple):
+    """What a pairing records of the other host; as the columns of `peers`."""
+
+    key_id: str
+    public_key: bytes
+    certificate: bytes
+    label: str
+    told_label: str
+    addresses: Sequence[str]
+    owner_key: str | None
+    record_id: str
+    version: int
+
+
+class Told(NamedTuple):
+    """What a paired host last told of one of its identities: `state`, `cli`, when (ms UTC)."""
+
+    state: str
+    cli: str | None
+    told_ms: int
+
+
+def add(tx: Tx, peer: NewPeer, now_ms: int) -> int:
+    """Record a pairing; its key. There is none with this key or label now."""
+    return tx.insert(
+        "INSERT INTO peers (key_id, public_key, certificate, label, told_label, addresses,"
+        " owner_key, record_id, version, paired_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            peer.key_id,
+            peer.public_key,
+            peer.certificate,
+            peer.label,
+            peer.told_label,
+            encode(list(peer.addresses)),
+            peer.owner_key,
+            peer.record_id,
+            peer.version,
+            now_ms,
+        ),
+    )
+
+
+def change(
+    tx: Tx, no: int, *, label: str, addresses: Sequence[str], record_id: str, version: int
+) -> None:
+    """Replace what the owner decides of a peer, by a newer record."""
+    tx.run(
+        "UPDATE peers SET label = ?, addresses = ?, record_id = ?, version = ? WHERE no = ?",
+        (label, encode(list(addresses)), record_id, version, no),
+    )
+
+
+def learn_address(tx: Tx, no: int, addresses: Sequence[str]) -> None:
+    """Replace the addresses by what the peer itself told over its link: no right hangs on them."""
+    tx.run("UPDATE peers SET addresses = ? WHERE no = ?", (encode(list(addresses)), no))
+
+
+def seen(tx: Tx, no: int, now_ms: int) -> None:
+    """A link to the peer stands."""
+    tx.run("UPDATE peers SET seen_ms = ? WHERE no = ?", (now_ms, no))
+
+
+def end(tx: Tx, no: int, by: str, now_ms: int) -> None:
+    """The pairing is over, by the word of `by` (us, peer)."""
+    tx.run(
+        "UPDATE peers SET ended_ms = ?, ended_by = ? WHERE no = ? AND ended_ms IS NULL",
+        (now_ms, by, no),
+    )
+
+
+def by_no(tx: Tx, no: int) -> PeerRow:
+    """The pairing with this key; it exists."""
+    row = tx.one(_BY_NO, (no,))
+    if row is None:
+        raise LookupError(f"no peer {no}")
+    return _row(row)
+
+
+def by_key(tx: Tx, key_id: str) -> PeerRow | None:
+    """The pairing that stands with the host of this key."""
+    row = tx.one(_BY_KEY, (key_id,))
+    return _row(row) if row else None
+
+
+def by_label(tx: Tx, label: str) -> PeerRow | None:
+    """The pairing that stands with the host that we call `label`."""
+    row = tx.one(_BY_LABEL, (label,))
+    return _row(row) if row else None
+
+
+def present(tx: Tx) -> list[PeerRow]:
+    """The pairings that stand, in the order they were made."""
+    return [_row(row) for row in tx.all(_PRESENT)]
+
+
+def everything(tx: Tx) -> list[PeerRow]:
+    """Every pairing that ever was."""
+    return [_row(row) for row in tx.all(_ALL)]
+
+
+# -- identities of paired hosts --------------------------------------------------------------------
+
+
+def identity_of(tx: Tx, peer_no: int, identity: str) -> IdentityRow | None:
+    """The identity with this id on that host."""
+    row = tx.one(_OF_PEER, (peer_no, identity))
+    return IdentityRow(*row) if row else None
+
+
+def named(tx: Tx, name: str, label: str | None) -> list[IdentityRow]:
+    """The identities of this name on paired hosts, or on the one we call `label`."""
+    rows = [IdentityRow(*row) for row in tx.all(_NAMED, (name, label))]
+    return list({row.peer_no: row for row in rows}.values())
+
+
+def identities_present(tx: Tx, role: str | None = None) -> list[IdentityRow]:
+    """The identities of paired hosts by name, those with a role; more than may be addressed."""
+    return [IdentityRow(*row) for row in tx.all(_PRESENT_IDENTITIES, (role, RECIPIENTS_MAX + 2))]
+
+
+def save_identity(
+    tx: Tx,
+    peer_no: int,
+    identity: str,
+    *,
+    name: str,
+    role: str,
+    description: str,
+    retired: bool,
+    now_ms: int,
+) -> int:
+    """Replace what a paired host says of one of its identities; the key of its row."""
+    known = identity_of(tx, peer_no, identity)
+    if known is None:
+        return tx.insert(
+            "INSERT INTO identities (peer_no, identity, name, skeleton, role, description,"
+            " created_ms, retired_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                peer_no,
+                identity,
+                name,
+                skeleton(name),
+                role,
+                description,
+                now_ms,
+                now_ms if retired else None,
+            ),
+        )
+    retired_ms = (known.retired_ms or now_ms) if retired else None
+    tx.run(
+        "UPDATE identities SET name = ?, skeleton = ?, role = ?, description = ?, retired_ms = ?"
+        " WHERE no = ?",
+        (name, skeleton(name), role, description, retired_ms, known.no),
+    )
+    return known.no
+
+
+def save_told(tx: Tx, identity_no: int, told: Told) -> None:
+    """Replace what changes often of an identity of a paired host."""
+    tx.run(
+        "INSERT INTO directory (identity_no, state, cli, told_ms) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (identity_no) DO UPDATE SET state = excluded.state, cli = excluded.cli,"
+        " told_ms = excluded.told_ms",
+        (identity_no, *told),
+    )
+
+
+def told(tx: Tx, identity_no: int) -> Told | None:
+    """What the host of an identity last told of it."""
+    row = tx.one(_DIRECTORY, (identity_no,))
+    return Told(*row) if row else None
+
+
+def was_told(tx: Tx, peer_no: int) -> dict[int, bytes]:
+    """Key of each identity of ours that a paired host was told of -> 16 bytes of the entry."""
+    return {row[0]: bytes(row[1]) for row in tx.all(_TOLD, (peer_no,))}
+
+
+def save_was_told(tx: Tx, peer_no: int, identity_no: int, entry: bytes) -> None:
+    """Remember what a paired host is told of an identity of ours."""
+    tx.run(
+        "INSERT INTO directory_told (peer_no, identity_no, entry) VALUES (?, ?, ?)"
+        " ON CONFLICT (peer_no, identity_no) DO UPDATE SET entry = excluded.entry",
+        (peer_no, identity_no, entry),
+    )
+
+
+def _row(row: Row) -> PeerRow:
+    before, addresses, after = row[:6], tuple(json.loads(row[6])), row[7:]
+    return PeerRow(*(*before, addresses, *after))

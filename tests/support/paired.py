@@ -1,0 +1,111 @@
+"""Hosts that are paired without a network: what one has queued is carried to the other by hand."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from mbx.core.frames import Withdrawal
+from mbx.core.keys import SigningKey, crockford
+from mbx.daemon import directory, listing, relaying
+from mbx.store import outbox, peers
+from mbx.store.database import Tx
+from mbx.store.outbox import Place, StreamRow
+from mbx.store.peers import NewPeer, PeerRow
+from tests.support.office import OfficeDesk
+
+ROWS = 256
+
+
+@dataclass
+class PairedDesk(OfficeDesk):
+    """One host that can be paired with others; `label` names it, and its key is made of that."""
+
+    peer_nos: dict[str, int] = field(default_factory=dict)
+    """Label of another host -> the key of its row here."""
+
+    def peer(self, label: str) -> PeerRow:
+        """The row of another host."""
+        return self.do(lambda tx: peers.by_no(tx, self.peer_nos[label]))
+
+    def stream(self, label: str) -> StreamRow:
+        """The streams to and from another host."""
+        return self.do(lambda tx: outbox.stream(tx, self.peer_nos[label]))
+
+    def places(self, label: str, after_seq: int = 0) -> list[Place]:
+        """What is queued for another host."""
+        no = self.peer_nos[label]
+        return self.do(lambda tx: outbox.places(tx, no, self.host.key_id, after_seq, ROWS))
+
+    def tell(self) -> None:
+        """Queue what the others do not know of the identities here."""
+        context = self.dispatcher.context()
+        self.do(lambda tx: directory.tell(context, tx, listing.liveness))
+
+    def take(self, label: str, first_seq: int, arrivals: list[Any]) -> int:
+        """What came from another host; up to where it is committed."""
+        context, no = self.dispatcher.context(), self.peer_nos[label]
+        answer = self.do(lambda tx: relaying.accept(context, tx, no, first_seq, arrivals))
+        self.effects.extend(answer.effects)
+        return int(answer.result["upto"])
+
+    def acknowledged(self, label: str, upto: int) -> None:
+        """Another host has everything up to a place."""
+        context, no = self.dispatcher.context(), self.peer_nos[label]
+        self.do(lambda tx: relaying.acknowledged(context, tx, no, upto))
+
+
+def desk(label: str) -> PairedDesk:
+    """A host of that label with a key of its own, and the owner's mailbox."""
+    made = PairedDesk(label=label, key=SigningKey.from_seed(label.encode().ljust(32, b"!")))
+    made.add_owner()
+    return made
+
+
+def pair(one: PairedDesk, other: PairedDesk) -> None:
+    """As after a pairing: each knows the other, and both streams are empty."""
+    for here, there in ((one, other), (other, one)):
+        peer = NewPeer(
+            there.host.key_id,
+            there.key.public,
+            bytes(32),
+            there.label,
+            there.label,
+            ("192.0.2.1:47100",),
+            None,
+            crockford(b"record".ljust(32)),
+            1,
+        )
+        here.peer_nos[there.label] = here.do(partial(_recorded, peer=peer, here=here))
+        here.tell()
+
+
+def _recorded(tx: Tx, peer: NewPeer, here: PairedDesk) -> int:
+    no = peers.add(tx, peer, here.world.now_ms())
+    outbox.begin(tx, no, crockford(f"{here.label} to {peer.label}".encode().ljust(32)))
+    return no
+
+
+def carry(one: PairedDesk, other: PairedDesk) -> int:
+    """All that `one` has queued goes to `other`, which acknowledges it; how many places."""
+    here = one.stream(other.label)
+    no = one.peer_nos[other.label]
+    places = one.places(other.label, here.acked_seq)
+    if not places:
+        return 0
+    one.do(lambda tx: outbox.offered(tx, no, places[-1].seq))
+    arrivals = [place.record or Withdrawal(place.digest) for place in places]
+    upto = other.take(one.label, places[0].seq, arrivals)
+    one.acknowledged(other.label, upto)
+    return len(places)
+
+
+def settle(one: PairedDesk, other: PairedDesk) -> None:
+    """Both send until neither has anything left."""
+    while carry(one, other) + carry(other, one):
+        pass
+
+
+def sent(desk: PairedDesk, caller: Any, message_id: str) -> dict[str, Any]:
+    """The copies of a sent message by address, as its sender sees them."""
+    message = desk.call(caller, "mail.sent", id=message_id)["messages"][0]
+    return {copy["address"]: copy for copy in message["recipients"]}
