@@ -10,6 +10,7 @@ from mbx.daemon.authority import Authority
 from mbx.daemon.effects import Effect
 from mbx.daemon.encounters import Encounter
 from mbx.daemon.host import Host
+from mbx.daemon.linkstate import LinkState
 from mbx.daemon.world import Moment
 from mbx.store.leases import LeaseRow
 
@@ -34,7 +35,8 @@ class Context(NamedTuple):
 
     `observe` tells what is known of a lease's holder, `look` whether a process lives,
     `sessions_called` which sessions of that cli and id spoke to this daemon, `authority` what the
-    owner signed, `last_seen_ms` when a holder was last heard of in this daemon's life (ms UTC).
+    owner signed, `link` how the link to a peer (its key) is, `last_seen_ms` when a holder was last
+    heard of in this daemon's life (ms UTC).
     """
 
     host: Host
@@ -46,6 +48,7 @@ class Context(NamedTuple):
     authority: Authority
     look: Callable[[Process], Evidence]
     sessions_called: Callable[[str, str], Sequence[Encounter]]
+    link: Callable[[int], LinkState | None]
 
 
 class Answer(NamedTuple):

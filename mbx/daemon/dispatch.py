@@ -20,6 +20,7 @@ from mbx.daemon.effects import Glimpsed, Revive, Seen
 from mbx.daemon.encounters import Encounter
 from mbx.daemon.gate import Access, Caller, Mailbox, Open, OwnerTerminal, Principal, Session
 from mbx.daemon.host import Host
+from mbx.daemon.linkstate import LinkState
 from mbx.daemon.methods import METHODS
 from mbx.daemon.methods.table import Method
 from mbx.daemon.params import Params
@@ -63,6 +64,10 @@ def _nobody(cli: str, session_id: str) -> Sequence[Encounter]:
     return ()
 
 
+def _no_link(peer_no: int) -> LinkState | None:
+    return None
+
+
 class Dispatcher:
     """Makes units of work. Holds no state of its own: everything is in the store or passed in."""
 
@@ -77,6 +82,7 @@ class Dispatcher:
         authority: Authority | None = None,
         look: Callable[[Process], Evidence] = _unseen,
         sessions_called: Callable[[str, str], Sequence[Encounter]] = _nobody,
+        link: Callable[[int], LinkState | None] = _no_link,
     ) -> None:
         self.host = host
         self.world = world
@@ -86,6 +92,7 @@ class Dispatcher:
         self._authority = authority or Authority(host.key_id)
         self._look = look
         self._sessions_called = sessions_called
+        self._link = link
 
     def context(self) -> Context:
         """The surroundings of a request that arrives now."""
@@ -99,6 +106,7 @@ class Dispatcher:
             authority=self._authority,
             look=self._look,
             sessions_called=self._sessions_called,
+            link=self._link,
         )
 
     def work(self, caller: Caller, name: object, params: object) -> Work:

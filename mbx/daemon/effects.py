@@ -70,6 +70,10 @@ class Queued(NamedTuple):
     peers: tuple[int, ...]
 
 
+class Paired(NamedTuple):
+    """A pairing began, changed or ended: whoever keeps the links looks at all of them again."""
+
+
 class Seen(NamedTuple):
     """A holder was heard of (kept in memory; the store gets it once a minute)."""
 
@@ -151,6 +155,7 @@ Effect = (
     | Revive
     | Arrived
     | Queued
+    | Paired
     | Seen
     | Stop
     | Ticketed

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from mbx.core import link as links
 from mbx.core.commands import (
@@ -32,6 +32,7 @@ from mbx.core.link import Link, Phase
 from mbx.daemon import relaying
 from mbx.daemon.context import Answer, Context
 from mbx.daemon.dispatch import Dispatcher, Work
+from mbx.daemon.linkstate import LinkState
 from mbx.store import outbox
 from mbx.store.database import Committed, Outcome, Tx
 from mbx.store.peers import PeerRow
@@ -57,20 +58,6 @@ class Wire(Protocol):
 
     def ping(self) -> None:
         """Ask for a sign of life now: if none comes, the connection ends."""
-
-
-class LinkState(NamedTuple):
-    """What is known of the link to one peer, for people.
-
-    `since_ms`, `due_ms`: monotonic; when it stands since, or when it is tried next (None: by the
-    other). `code`: how the last one ended, or why none was had.
-    """
-
-    stands: bool
-    since_ms: int | None
-    due_ms: int | None
-    failures: int
-    code: str | None
 
 
 @dataclass(slots=True)
@@ -129,7 +116,7 @@ class Links:
 
     @property
     def pins(self) -> Mapping[str, bytes]:
-        """Key id of each paired host -> the hash of its certificate, as of now."""
+        """Key id of each paired host -> the DER of its certificate, as of now."""
         return {peer.row.key_id: peer.row.certificate for peer in self._peers.values()}
 
     @property

@@ -40,7 +40,7 @@ _TOLD: Final = "SELECT identity_no, entry FROM directory_told WHERE peer_no = ?"
 
 
 class PeerRow(NamedTuple):
-    """One pairing; times are ms UTC. `ended_by` says who ended it, None while it stands."""
+    """One pairing; times are ms UTC. `certificate`: DER. `ended_by`: who ended it, None: nobody."""
 
     no: int
     key_id: str

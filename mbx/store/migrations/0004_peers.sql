@@ -1,13 +1,16 @@
 -- Paired hosts: who they are, their identities, the streams between them and us, the outbox.
 
--- A row for each pairing; one that ended stays, remembered. certificate: SHA-256 of the TLS
--- certificate (DER). label: ours for it; told_label: its own. addresses: canonical JSON, a list of
+-- Where this host listens for others: canonical JSON, a list of host:port; null: nowhere.
+ALTER TABLE host ADD COLUMN listen TEXT;
+
+-- A row for each pairing; one that ended stays, remembered. certificate: the DER of its TLS
+-- certificate, whose SHA-256 the owner's record pins. label: ours for it; told_label: its own. addresses: canonical JSON, a list of
 -- host:port. owner_key: the key id of its owner, as the pairing told. ended_by: 'us' or 'peer'.
 CREATE TABLE peers (
     no INTEGER PRIMARY KEY,
     key_id TEXT NOT NULL CHECK (length(key_id) = 26),
     public_key BLOB NOT NULL CHECK (length(public_key) = 32),
-    certificate BLOB NOT NULL CHECK (length(certificate) = 32),
+    certificate BLOB NOT NULL CHECK (length(certificate) BETWEEN 1 AND 1024),
     label TEXT NOT NULL,
     told_label TEXT NOT NULL,
     addresses TEXT NOT NULL,

@@ -1,0 +1,18 @@
+"""How a link to a paired host is, for people."""
+
+from typing import NamedTuple
+
+
+class LinkState(NamedTuple):
+    """What is known of the link to one peer.
+
+    `since_ms`, `due_ms`: monotonic; since when it stands, and when it is tried next (None: it is
+    for the other to dial). `failures`: tries in a row that came to nothing. `code`: how the last
+    link ended, or why there was none.
+    """
+
+    stands: bool
+    since_ms: int | None
+    due_ms: int | None
+    failures: int
+    code: str | None
