@@ -39,6 +39,9 @@ from mbx.daemon.privatefile import PrivateFile
 
 ROLE: Final = "tls"
 
+Context = ssl.SSLContext
+"""What a listener and a dialler are given."""
+
 _SINCE: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _UNTIL: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """RFC 5280, 4.1.2.5: the time of a certificate that has no end."""
@@ -208,6 +211,16 @@ def joining() -> ssl.SSLContext:
 def shown(connection: ssl.SSLObject | ssl.SSLSocket | None) -> bytes | None:
     """The DER that the other side of a connection has shown, with its key; None: none."""
     return connection.getpeercert(binary_form=True) if connection is not None else None
+
+
+def is_other_certificate(error: BaseException) -> bool:
+    """Whether a handshake failed since the other side is not who it should be."""
+    return isinstance(error, ssl.SSLCertVerificationError)
+
+
+def is_no_tls(error: BaseException) -> bool:
+    """Whether it failed in another way of TLS: what listens there speaks something else."""
+    return isinstance(error, ssl.SSLError) and not is_other_certificate(error)
 
 
 def _context(protocol: int, own: TlsKey | None) -> ssl.SSLContext:

@@ -1,0 +1,288 @@
+"""The face of paired hosts: who is let in from the network, and how a peer is dialled.
+
+Whoever shows a certificate that the store knows gets a link (``/link``); whoever shows none may
+only pair (``/pair``). A browser page cannot do either: a request with an `Origin` is refused. What
+is said in a channel, who is paired, and when to dial, others decide.
+"""
+
+from __future__ import annotations  # nested functions would evaluate theirs each time
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+from mbx.core.endpoints import Endpoint
+from mbx.core.errors import MbxError
+from mbx.core.pairing import certificate_hash
+from mbx.daemon.certificates import Context, is_no_tls, is_other_certificate
+from mbx.daemon.faces import networks
+from mbx.daemon.faces.channels import TERMS, Asked, Channel, ChannelEnded, Clock, Terms
+from mbx.daemon.faces.networks import Crowd, Stranger, Unreachable
+
+LINK_PATH: Final = "/link"
+PAIR_PATH: Final = "/pair"
+
+Serving = Callable[[Channel], Awaitable[None]]
+"""What runs while a channel is open; when it returns, the channel is closed."""
+
+
+class Callers(NamedTuple):
+    """What a listener needs of the daemon behind it.
+
+    `context` gives the TLS context of now; its anchors may hold former peers too, so that they hear
+    that they are none instead of a broken connection. `peer_of` says whose certificate a digest is
+    (the host's key id; None: nobody's any more) and is asked on every connection. `serve_link` and
+    `serve_pairing` run for each channel; a pairing that is proved is told by the channel's
+    `proved`, after which it is no stranger. `defect` hears of errors of ours.
+    """
+
+    context: Callable[[], Context]
+    peer_of: Callable[[bytes], str | None]
+    serve_link: Serving
+    serve_pairing: Serving
+    defect: Callable[[BaseException], None]
+    now_ms: Clock
+
+
+class Listener:
+    """Lets callers in at its endpoints, until closed."""
+
+    def __init__(self, callers: Callers, crowd: Crowd, terms: Terms = TERMS) -> None:
+        self._callers = callers
+        self._crowd = crowd
+        self._terms = terms
+        self._listening: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._greeting: set[asyncio.Task[None]] = set()
+
+    def open(self, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+        """Listen at all of these or at none; where that is now. Raises MbxError conflict."""
+        sockets: list[socket.socket] = []
+        try:
+            for endpoint in endpoints:
+                sockets.append(networks.listen(endpoint))
+        except MbxError:
+            for listening in sockets:
+                listening.close()
+            raise
+        most = networks.descriptors_max()
+        for listening in sockets:
+            work = networks.accept(listening, self._welcome, self._crowd.counts, most)
+            self._accepting.append(asyncio.create_task(work))
+        self._listening += sockets
+        return [networks.bound(listening) for listening in sockets]
+
+    async def close(self) -> None:
+        """Let nobody in any more, and end every channel that came in here."""
+        await _ended(self._accepting)
+        for listening in self._listening:
+            listening.close()
+        self._listening.clear()
+        await _ended(self._greeting)
+
+    def _welcome(self, stranger: Stranger) -> None:
+        task = asyncio.create_task(self._greet(stranger))
+        self._greeting.add(task)
+        task.add_done_callback(self._greeted)
+
+    def _greeted(self, task: asyncio.Task[None]) -> None:
+        self._greeting.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._callers.defect(error)
+
+    async def _greet(self, stranger: Stranger) -> None:
+        """One caller, from its accept to its end."""
+        channel = Channel(stranger.address, self._callers.now_ms, self._terms)
+        task = asyncio.current_task()
+        assert task is not None
+
+        def evict() -> None:
+            if channel.is_up:
+                channel.abort()
+            else:
+                task.cancel()
+
+        guest = self._crowd.admit(stranger.address, evict)
+        if guest is None:
+            stranger.connection.close()
+            return
+        channel.guest = guest
+        try:
+            asked = await self._asked(stranger, channel)
+            serve = self._answered(channel, asked) if asked is not None else None
+            if serve is not None:
+                with suppress(ChannelEnded):
+                    await serve(channel)
+                await channel.close()
+            else:
+                await channel.gone()
+        finally:
+            channel.abort()
+            guest.leave()
+
+    async def _asked(self, stranger: Stranger, channel: Channel) -> Asked | None:
+        """TLS and the caller's half of the upgrade; None: it did not manage that in time."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._terms.handshake_s):
+                await loop.connect_accepted_socket(
+                    lambda: channel,
+                    stranger.connection,
+                    ssl=self._callers.context(),
+                    ssl_handshake_timeout=self._terms.handshake_s,
+                    ssl_shutdown_timeout=self._terms.close_s,
+                )
+                return await channel.asked()
+        except (OSError, TimeoutError, ChannelEnded):
+            self._crowd.counts["no handshake"] += 1
+            channel.abort()
+            return None
+
+    def _answered(self, channel: Channel, asked: Asked) -> Serving | None:
+        """Our half: what is to run for the caller, or None, who is refused."""
+        digest = None if channel.certificate is None else certificate_hash(channel.certificate)
+        peer = None if digest is None else self._callers.peer_of(digest)
+        status, why = _judged(asked, is_shown=digest is not None, is_known=peer is not None)
+        if peer is not None and not why and not (channel.guest and channel.guest.identified()):
+            status, why = HTTPStatus.SERVICE_UNAVAILABLE, "too many links"
+        if why:
+            self._crowd.counts[why] += 1
+        if not channel.answer(status):
+            return None
+        channel.open(peer)
+        return self._callers.serve_pairing if peer is None else self._callers.serve_link
+
+
+def _judged(asked: Asked, *, is_shown: bool, is_known: bool) -> tuple[HTTPStatus, str]:
+    """What a caller gets, and why where that is nothing."""
+    if asked.has_origin:
+        return HTTPStatus.FORBIDDEN, "a browser"
+    if asked.path == LINK_PATH:
+        if is_known:
+            return HTTPStatus.SWITCHING_PROTOCOLS, ""
+        return HTTPStatus.FORBIDDEN, "not paired"
+    if asked.path == PAIR_PATH:
+        if not is_shown:
+            return HTTPStatus.SWITCHING_PROTOCOLS, ""
+        return HTTPStatus.FORBIDDEN, "a certificate at pairing"
+    return HTTPStatus.NOT_FOUND, "another path"
+
+
+async def _ended(tasks: list[asyncio.Task[None]] | set[asyncio.Task[None]]) -> None:
+    """Cancel these and wait until they are over."""
+    ending = list(tasks)
+    tasks.clear()
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
+
+
+# -- dialling -------------------------------------------------------------------------------------
+
+
+class Undialled(Exception):
+    """A dial that came to nothing: a `code`, and words for people.
+
+    `unreachable`: no address answers, or none in time. `wrong-host`: another certificate than the
+    pinned one. `not-paired`: it does not know ours (any more). `busy`: one of both has no room.
+    `closed`: it hung up without a word. `no-mbx`: something else listens there.
+    """
+
+    def __init__(self, code: str, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+        self.words = words
+
+
+class Pinned(NamedTuple):
+    """A paired host: its key id, and the SHA-256 of its certificate's DER."""
+
+    host: str
+    digest: bytes
+
+
+async def dial(
+    endpoint: Endpoint,
+    context: Context,
+    pinned: Pinned | None,
+    crowd: Crowd,
+    now_ms: Clock,
+    terms: Terms = TERMS,
+) -> Channel:
+    """An open channel: to this peer, or (None) to whoever listens there, for a pairing.
+
+    No proxy, no redirect, no second try but at the other addresses of the endpoint. Raises
+    Undialled.
+    """
+    guest = crowd.dialled()
+    if guest is None:
+        raise Undialled("busy", "this host has as many links as it can have")
+    try:
+        connection = await networks.reach(endpoint)
+        channel = Channel(connection.getpeername()[0], now_ms, terms, asks=True)
+        channel.guest = guest
+        try:
+            await _secured(channel, connection, context, pinned, terms)
+        except BaseException:
+            channel.abort()
+            raise
+    except (Unreachable, OSError) as error:
+        guest.leave()
+        raise Undialled("unreachable", str(error)) from None
+    except BaseException:
+        guest.leave()
+        raise
+    channel.open(pinned.host if pinned is not None else None)
+    return channel
+
+
+async def _secured(
+    channel: Channel,
+    connection: socket.socket,
+    context: Context,
+    pinned: Pinned | None,
+    terms: Terms,
+) -> None:
+    """TLS, the pin and the upgrade. Raises Undialled."""
+    loop = asyncio.get_running_loop()
+    at = f"the host at {channel.address}"
+    try:
+        async with asyncio.timeout(terms.handshake_s):
+            await loop.create_connection(
+                lambda: channel,
+                sock=connection,
+                ssl=context,
+                server_hostname="",
+                ssl_handshake_timeout=terms.handshake_s,
+                ssl_shutdown_timeout=terms.close_s,
+            )
+            if pinned is not None and certificate_hash(channel.certificate or b"") != pinned.digest:
+                raise Undialled("wrong-host", f"{at} shows another certificate than the paired one")
+            status = await channel.ask(PAIR_PATH if pinned is None else LINK_PATH)
+    except TimeoutError:
+        raise Undialled("unreachable", f"{at} does not answer in time") from None
+    except ChannelEnded as ended:
+        if ended.why in ("malformed", "too large"):
+            raise Undialled("no-mbx", f"{at} is no mbx") from None
+        raise Undialled("closed", f"{at} hung up; it may not know this host (any more)") from None
+    except OSError as error:
+        if is_other_certificate(error):
+            words = f"{at} shows another certificate than the paired one"
+            raise Undialled("wrong-host", words) from None
+        if is_no_tls(error):
+            raise Undialled("no-mbx", f"{at} is no mbx") from None
+        raise Undialled("closed", f"{at} hung up") from None
+    _check_status(status, at)
+
+
+def _check_status(status: int, at: str) -> None:
+    if status == HTTPStatus.FORBIDDEN:
+        raise Undialled("not-paired", f"{at} is not paired with this host (any more)")
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        raise Undialled("busy", f"{at} has as many links as it can have")
+    if status != HTTPStatus.SWITCHING_PROTOCOLS:
+        raise Undialled("no-mbx", f"{at} is no mbx")

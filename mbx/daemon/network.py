@@ -1,0 +1,179 @@
+"""The daemon's side of the network: where it listens, whom it dials, and the wires of its links.
+
+Loaded only by a host that has somebody to speak with, since what stands below it is large. Nothing
+is decided here: a connection whose other end has shown a pinned certificate goes to `Links`, one
+that shows none to the pairings, and texts are moved between sockets and them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+from mbx.core.endpoints import Endpoint, parse
+from mbx.core.errors import MbxError
+from mbx.core.pairing import certificate_hash
+from mbx.daemon import certificates
+from mbx.daemon.certificates import Context, TlsKey
+from mbx.daemon.faces import peers as face
+from mbx.daemon.faces.channels import Channel, ChannelEnded
+from mbx.daemon.faces.networks import Crowd
+from mbx.daemon.faces.peers import Callers, Listener, Pinned, Undialled
+from mbx.daemon.links import Links
+from mbx.store.peers import PeerRow
+
+_STRANGE: Final = "unreachable"
+
+
+class Network:
+    """The listener, the dials and the channels of this host.
+
+    `serve_pairing` runs for each connection that may only pair. `defect` hears of errors of ours.
+    """
+
+    def __init__(
+        self,
+        tls: TlsKey,
+        links: Links,
+        serve_pairing: Callable[[Channel], Awaitable[None]],
+        now_ms: Callable[[], int],
+        defect: Callable[[BaseException], None],
+    ) -> None:
+        self.tls = tls
+        self.crowd = Crowd()
+        self._links = links
+        self._now_ms = now_ms
+        self._defect = defect
+        self._anchors: dict[str, bytes] = {}
+        self._hosts: dict[bytes, str] = {}
+        self._context: Context | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.listening: list[Endpoint] = []
+        self._listener = Listener(
+            Callers(
+                self._listening_context,
+                self._hosts.get,
+                self._serve_link,
+                serve_pairing,
+                defect,
+                now_ms,
+            ),
+            self.crowd,
+        )
+
+    def know(self, present: Iterable[PeerRow], former: Iterable[PeerRow]) -> None:
+        """Whose certificates are known now, and whose were once: those hear that they are none."""
+        anchors = {row.key_id: row.certificate for row in former}
+        rows = list(present)
+        anchors.update({row.key_id: row.certificate for row in rows})
+        self._hosts.clear()
+        self._hosts.update({certificate_hash(row.certificate): row.key_id for row in rows})
+        if anchors != self._anchors:
+            self._anchors, self._context = anchors, None
+
+    def listen(self, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+        """Listen at these as well, all or none; where that is. Raises MbxError conflict."""
+        fresh = [one for one in endpoints if one not in self.listening]
+        self.listening += self._listener.open(fresh)
+        return self.listening
+
+    def dial(self, row: PeerRow) -> None:
+        """Try the addresses of a peer, one after the other."""
+        self._begin(self._dial(row))
+
+    async def dial_pairing(self, endpoint: Endpoint) -> Channel:
+        """A channel to whoever listens there. Raises Undialled."""
+        context = certificates.joining()
+        return await face.dial(endpoint, context, None, self.crowd, self._now_ms)
+
+    async def close(self) -> None:
+        """End everything; the links have said goodbye before."""
+        await self._listener.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _listening_context(self) -> Context:
+        if self._context is None:
+            self._context = certificates.listening(self.tls, self._anchors)
+        return self._context
+
+    async def _dial(self, row: PeerRow) -> None:
+        code = _STRANGE
+        for text in row.addresses:
+            try:
+                channel = await self._dialled(parse(text), row)
+            except Undialled as failure:
+                code = failure.code
+            except (MbxError, ValueError):
+                code = "unreachable"
+            else:
+                await self._serve(channel, is_ours=True)
+                return
+        self._links.unreachable(row.no, code)
+
+    async def _dialled(self, endpoint: Endpoint, row: PeerRow) -> Channel:
+        context = certificates.dialling(self.tls, row.key_id, row.certificate)
+        pinned = Pinned(row.key_id, certificate_hash(row.certificate))
+        return await face.dial(endpoint, context, pinned, self.crowd, self._now_ms)
+
+    async def _serve_link(self, channel: Channel) -> None:
+        await self._serve(channel, is_ours=False)
+
+    async def _serve(self, channel: Channel, *, is_ours: bool) -> None:
+        """Move texts from a channel to its link until either ends."""
+        wire = _Wire(channel, self._begin)
+        connection = self._links.connected(channel.peer or "", wire, is_ours=is_ours)
+        try:
+            if connection is not None:
+                async for text in channel:
+                    self._links.heard(connection, text)
+        finally:
+            if connection is not None:
+                self._links.gone(connection)
+            await wire.ended()
+
+    def _begin(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(_run(work, self._defect))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _run(work: Awaitable[None], defect: Callable[[BaseException], None]) -> None:
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001  one connection must not end the service
+        defect(error)
+
+
+class _Wire:
+    """A channel as a link sees it. What a window lets out is all that it can ever hold."""
+
+    def __init__(self, channel: Channel, begin: Callable[[Awaitable[None]], None]) -> None:
+        self._channel = channel
+        self._begin = begin
+        self._is_closing = False
+
+    def send(self, text: str) -> None:
+        """Write a text; one that finds the channel over is lost with it."""
+        try:
+            self._channel.send(text)
+        except ChannelEnded:
+            return
+
+    def close(self) -> None:
+        """Say goodbye behind what was written."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._begin(self._channel.close())
+
+    def ping(self) -> None:
+        """Ask for a sign of life now."""
+        self._channel.probe()
+
+    async def ended(self) -> None:
+        """Until the channel is gone."""
+        self._is_closing = True
+        await self._channel.close()
