@@ -94,6 +94,7 @@ HOMES: dict[str, set[str]] = {
     "psutil": {"mbx.kernel.portable"},
     "ssl": {"mbx.daemon.certificates"},
     "uvloop": {"mbx.daemon.__main__"},
+    "websockets": {"mbx.daemon.faces.channels"},
 }
 
 # The core does no I/O: these standard modules and no others. `hmac` computes like hashlib, and

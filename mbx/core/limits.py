@@ -50,9 +50,6 @@ INVITATION_TTL_MS: Final = 10 * 60 * 1000
 """How long a pairing code is good, and how long the two people may take to compare."""
 WRONG_PROOFS_MAX: Final = 5
 """So many wrong proofs burn an invitation."""
-FIRST_FRAME_MAX_BYTES: Final = 4_096
-"""Of whoever has not proved yet who it is."""
-FIRST_FRAME_MS: Final = 5_000
 PAIRING_FRAME_MAX_BYTES: Final = 16_384
 """Of a pairing, once both sides have proved that they know the code."""
 PAIRING_STEP_MS: Final = 10_000
@@ -60,6 +57,33 @@ PAIRING_STEP_MS: Final = 10_000
 CERTIFICATE_MAX_BYTES: Final = 1_024
 CLOCK_SKEW_TOLD_MS: Final = 60 * 1000
 """Clocks of two hosts that are further apart than this are told of at pairing."""
+
+# Paired hosts: the network.
+STRANGERS_MAX: Final = 8
+"""Connections that have not shown yet who they are; one more takes the place of the oldest."""
+STRANGERS_OF_ADDRESS_MAX: Final = 4
+STRANGER_FRAMES_MAX: Final = 50
+"""Frames of any kind in a second, before a proof."""
+LINKS_MAX: Final = 32
+HANDSHAKE_MS: Final = 5_000
+"""For TLS and the upgrade together."""
+REQUEST_HEAD_MAX_BYTES: Final = 8 * 1024
+"""Of the upgrade, all lines of it."""
+FRAGMENTS_MAX: Final = 256
+"""Frames that one text may come in."""
+CHANNEL_WAITING_MAX_BYTES: Final = 4 * 1024 * 1024
+"""Texts of one connection that nobody has taken yet, before reading pauses."""
+PING_MS: Final = 20_000
+PINGS_MISSED_MAX: Final = 2
+"""So many pings without a sign of life, and the other side is dead."""
+CLOSE_MS: Final = 2_000
+"""For the other side to agree that a connection ends."""
+CONNECT_MS: Final = 10_000
+"""For one of a host's addresses to answer at all."""
+NEXT_ADDRESS_MS: Final = 250
+"""How long one address has for itself before the next is tried beside it (RFC 8305, 5)."""
+DESCRIPTORS_PERCENT_MAX: Final = 80
+"""Of the process's descriptors in use, beyond which nobody is let in from the network."""
 
 # Bytes.
 BODY_MAX_BYTES: Final = 262_144

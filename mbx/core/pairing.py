@@ -37,7 +37,7 @@ from mbx.core.canonical import CanonicalError, JsonValue, encode, parse
 from mbx.core.limits import (
     CERTIFICATE_MAX_BYTES,
     CLOCK_SKEW_TOLD_MS,
-    FIRST_FRAME_MAX_BYTES,
+    HELLO_MAX_BYTES,
     INVITATION_TTL_MS,
     PAIRING_FRAME_MAX_BYTES,
     WRONG_PROOFS_MAX,
@@ -293,7 +293,7 @@ def read(text: str, *, proved: bool = False) -> dict[str, JsonValue]:
 
     `proved`: the larger limit holds, since both sides know the code.
     """
-    most_bytes = PAIRING_FRAME_MAX_BYTES if proved else FIRST_FRAME_MAX_BYTES
+    most_bytes = PAIRING_FRAME_MAX_BYTES if proved else HELLO_MAX_BYTES
     try:
         content = parse(text.encode(), most_bytes)
         if isinstance(content, dict) and encode(content) == text:

@@ -23,7 +23,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 from mbx.core import hkdf, keys, pairing
 from mbx.core.canonical import JsonValue, encode
 from mbx.core.limits import (
-    FIRST_FRAME_MS,
+    HELLO_DEADLINE_MS,
     INVITATION_TTL_MS,
     PAIRING_STEP_MS,
     WRONG_PROOFS_MAX,
@@ -156,7 +156,7 @@ class _Run:
         self.state: State = "opening"
         self.match: Match | None = None
         """What the run has come to; stays when the link ends."""
-        self.deadline: int | None = clock.now_ms + FIRST_FRAME_MS
+        self.deadline: int | None = clock.now_ms + HELLO_DEADLINE_MS
         """When to call `tick` (monotonic ms); None: never."""
 
     def receive(self, text: str, now_ms: int) -> list[Command]:

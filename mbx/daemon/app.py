@@ -7,9 +7,10 @@ import gc
 import os
 import signal
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mbx import __version__
+from mbx.core import pairing_run
 from mbx.core.errors import MbxError
 from mbx.core.limits import STOP_DEADLINE_MS
 from mbx.daemon import booting
@@ -40,7 +41,9 @@ from mbx.daemon.faces.local import LocalFace, Office
 from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
 from mbx.daemon.journal import Journal, whence
+from mbx.daemon.linkstate import LinkState
 from mbx.daemon.processes import DeathWatch, boot_id, evidence
+from mbx.daemon.relay import Relay
 from mbx.daemon.secondplace import SecondPlace
 from mbx.daemon.tickets import Tickets
 from mbx.daemon.watching import Watchers
@@ -51,6 +54,9 @@ from mbx.daemon.world import World
 from mbx.paths import Paths, make_folder, printable
 from mbx.store.database import Committed, Database, Outcome, StoreFailure
 from mbx.store.migrate import open_store
+
+if TYPE_CHECKING:
+    from mbx.daemon.faces.channels import Channel
 
 _DRAIN_S: Final = STOP_DEADLINE_MS / 1000 - 1.5
 """What accepted work may take at a stop; the rest of the five seconds is for closing the store."""
@@ -118,7 +124,9 @@ class Daemon:
             authority=self._second_place.authority,
             look=evidence,
             sessions_called=self._encounters.called,
+            link=self._link_state,
         )
+        self._relay = Relay(paths, self._dispatcher, self._submit, _not_inviting, journal)
         self._unburied: dict[int, str] = {}
         self._unmoved: set[int] = set()
         self._timers = Timers(
@@ -168,7 +176,7 @@ class Daemon:
         self._journal.write("ready", version=__version__, pid=os.getpid())
         try:
             async with asyncio.TaskGroup() as group:
-                workers = (self._committer, self._indexer, self._timers, self._door)
+                workers = (self._committer, self._indexer, self._timers, self._door, self._relay)
                 tasks = [group.create_task(worker.serve()) for worker in workers]
                 announce()
                 await self._stop.wait()
@@ -186,6 +194,7 @@ class Daemon:
     async def _wind_down(self) -> None:
         """Accept nothing new, finish what was accepted, let the answers out."""
         self._door.close()
+        await self._relay.close()
         try:
             async with asyncio.timeout(_DRAIN_S):
                 await self._committer.drain()
@@ -233,6 +242,7 @@ class Daemon:
         if isinstance(outcome, Committed):
             for effect in outcome.value.effects:
                 self._perform(effect)
+                self._relay.heed(effect)
         done(outcome)
 
     def _perform(self, effect: Effect) -> None:
@@ -264,6 +274,9 @@ class Daemon:
     def _follow_audit(self) -> None:
         """Have the second place know how far the audit log goes, if it has moved."""
         self._committer.read(self._second_place.look, self._second_place.follow, brief=True)
+
+    def _link_state(self, peer_no: int) -> LinkState | None:
+        return self._relay.links.state(peer_no)
 
     def _lease_changed(self, effect: Granted | Ended | Retired) -> None:
         if isinstance(effect, Granted):
@@ -335,6 +348,11 @@ class Daemon:
     def _log_refusal(self, outcome: Outcome[Any]) -> None:
         if not isinstance(outcome, Committed):
             self._journal.write("work of its own was refused", whence=whence(outcome.error))
+
+
+async def _not_inviting(channel: Channel) -> None:
+    """Nobody is invited to pair."""
+    channel.send(pairing_run.refusal_text("not-inviting"))
 
 
 def _is_disk_full(outcome: Outcome[Any]) -> bool:

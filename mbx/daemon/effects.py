@@ -128,6 +128,12 @@ class Renamed:
     name: str
 
 
+class Described(NamedTuple):
+    """An identity says something else of itself."""
+
+    identity_no: int
+
+
 @dataclass(frozen=True, slots=True)
 class Retired:
     """An identity has ended: whoever watches its mailbox is told."""
@@ -155,6 +161,7 @@ Effect = (
     | Revive
     | Arrived
     | Queued
+    | Described
     | Paired
     | Seen
     | Stop

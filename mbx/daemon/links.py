@@ -7,7 +7,7 @@ a text out only when the transaction that justifies it is synced.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -43,6 +43,8 @@ UNPAIRED = "unpaired"
 """Code of a link to a host that is not paired any more."""
 STOPPING = "stopping"
 """Code of a link whose daemon ends."""
+_EARLY_MAX = 2
+"""Nobody says more than its hello and its verdict before it has heard ours."""
 _RETRY_MS = 5_000
 """When a place is offered again that a full disk refused."""
 
@@ -67,6 +69,8 @@ class _Connection:
     wire: Wire
     is_ours: bool
     link: Link | None = None
+    early: list[str | bytes] = field(default_factory=list)
+    """What came before there was a machine to hear it: a hello, and a word or two after it."""
 
 
 @dataclass(slots=True)
@@ -99,13 +103,12 @@ class Links:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        store_id: str,
         submit: Submit,
         dial: Dial,
         log: Callable[..., None],
     ) -> None:
         self._dispatcher = dispatcher
-        self._store_id = store_id
+        self._store_id = ""
         self._submit = submit
         self._dial = dial
         self._log = log
@@ -124,8 +127,12 @@ class Links:
         """Whether there is anybody to have a link with."""
         return bool(self._peers)
 
-    def know(self, rows: Iterable[PeerRow]) -> None:
-        """These are the pairings that stand now: ends links of others, begins with new ones."""
+    def know(self, rows: Iterable[PeerRow], store_id: str) -> None:
+        """These are the pairings that stand now: ends links of others, begins with new ones.
+
+        `store_id` names our own store, as hellos tell it.
+        """
+        self._store_id = store_id
         present = {row.no: row for row in rows}
         for no in [no for no in self._peers if no not in present]:
             peer = self._peers.pop(no)
@@ -201,10 +208,15 @@ class Links:
     def heard(self, connection: object, text: str | bytes) -> None:
         """The other end of a connection sent a message."""
         found = self._of(connection)
-        if found is not None and found[1].link is not None:
-            peer, one = found
-            assert one.link is not None
+        if found is None:
+            return
+        peer, one = found
+        if one.link is not None:
             self._carry_out(peer, one, one.link.receive(text, self._now_ms()))
+        elif len(one.early) < _EARLY_MAX:
+            one.early.append(text)
+        else:
+            self._carry_out(peer, one, [Closed("protocol", reason="texts before our hello")])
 
     def gone(self, connection: object) -> None:
         """A connection has ended."""
@@ -246,6 +258,9 @@ class Links:
                 ours, peer.row.key_id, state.in_store, self._now_ms()
             )
             self._carry_out(peer, one, commands)
+            for text in one.early:
+                self._carry_out(peer, one, one.link.receive(text, self._now_ms()))
+            one.early.clear()
 
         self._submit(Work(unit, writes=True), greet)
 

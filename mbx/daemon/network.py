@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
-from mbx.core.endpoints import Endpoint, parse
+from mbx.core.endpoints import Endpoint, parse_endpoint
 from mbx.core.errors import MbxError
 from mbx.core.pairing import certificate_hash
 from mbx.daemon import certificates
@@ -21,7 +21,7 @@ from mbx.daemon.faces.peers import Callers, Listener, Pinned, Undialled
 from mbx.daemon.links import Links
 from mbx.store.peers import PeerRow
 
-_STRANGE: Final = "unreachable"
+_UNREACHABLE: Final = "unreachable"
 
 
 class Network:
@@ -101,14 +101,14 @@ class Network:
         return self._context
 
     async def _dial(self, row: PeerRow) -> None:
-        code = _STRANGE
+        code = _UNREACHABLE
         for text in row.addresses:
             try:
-                channel = await self._dialled(parse(text), row)
+                channel = await self._dialled(parse_endpoint(text), row)
             except Undialled as failure:
                 code = failure.code
             except (MbxError, ValueError):
-                code = "unreachable"
+                code = _UNREACHABLE
             else:
                 await self._serve(channel, is_ours=True)
                 return

@@ -155,11 +155,11 @@ def test_a_thousand_damaged_messages_break_no_machine() -> None:
 
 @pytest.mark.parametrize(("more", "fits"), [(-1, True), (0, True), (1, False)])
 def test_a_first_frame_has_at_most_four_kibibytes(more: int, *, fits: bool) -> None:
-    assert limits.FIRST_FRAME_MAX_BYTES == 4_096
+    assert limits.HELLO_MAX_BYTES == 4_096
     said = json.loads(SAID["join"])
-    room = limits.FIRST_FRAME_MAX_BYTES - len(encode({**said, "x": ""}).encode()) + more
+    room = limits.HELLO_MAX_BYTES - len(encode({**said, "x": ""}).encode()) + more
     text = encode({**said, "x": "é" * (room // 2) + "e" * (room % 2)})
-    assert len(text.encode()) == limits.FIRST_FRAME_MAX_BYTES + more
+    assert len(text.encode()) == limits.HELLO_MAX_BYTES + more
     if fits:
         assert pairing.read(text)["type"] == "join"
     else:

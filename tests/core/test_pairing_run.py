@@ -10,7 +10,7 @@ from mbx.core import pairing
 from mbx.core.canonical import encode
 from mbx.core.keys import key_id
 from mbx.core.limits import (
-    FIRST_FRAME_MS,
+    HELLO_DEADLINE_MS,
     INVITATION_TTL_MS,
     PAIRING_STEP_MS,
     WRONG_PROOFS_MAX,
@@ -345,7 +345,7 @@ def test_people_have_ten_minutes_to_compare_after_a_proof_in_the_last_one() -> N
 @pytest.mark.parametrize(
     ("state", "ttl_ms"),
     [
-        ("opening", FIRST_FRAME_MS),
+        ("opening", HELLO_DEADLINE_MS),
         ("offering", PAIRING_STEP_MS),
         ("proving", PAIRING_STEP_MS),
         ("comparing", INVITATION_TTL_MS),

@@ -170,6 +170,13 @@ class Channel(asyncio.Protocol):
         self._is_stranger = False
         return self.guest is None or self.guest.identified()
 
+    def probe(self) -> None:
+        """Ask for a sign of life now; whoever gives none until the next question is dead."""
+        if self.is_open:
+            self._missed = limits.PINGS_MISSED_MAX
+            self._protocol.send_ping(b"")
+            self._flush()
+
     async def close(self, code: int = CloseCode.NORMAL_CLOSURE) -> None:
         """Send what is written, say goodbye, and wait a moment for the other's."""
         if self.is_open:

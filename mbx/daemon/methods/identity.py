@@ -12,7 +12,7 @@ from mbx.daemon import forwarding, granting, listing, retiring
 from mbx.daemon.budget import Budget
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.drafting import named
-from mbx.daemon.effects import Renamed
+from mbx.daemon.effects import Described, Renamed
 from mbx.daemon.gate import Holder, Open, Session, holder_of
 from mbx.daemon.methods.table import lease_method, open_method, session_method
 from mbx.daemon.params import Params
@@ -346,7 +346,8 @@ def _set(context: Context, tx: Tx, holder: Holder, request: SetRequest) -> Answe
     card = identity.card if request.card is None else request.card or None
     identities.set_facts(tx, identity.no, role=role, description=description, card=card)
     audit.append(tx, at_ms=context.moment.now_ms, act="set", identity=identity.identity, role=role)
-    return Answer({"agent": identity.name, "role": role, "description": description, "card": card})
+    told = {"agent": identity.name, "role": role, "description": description, "card": card}
+    return Answer(told, (Described(identity.no),))
 
 
 def _read_rename(params: Params) -> str:

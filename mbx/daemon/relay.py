@@ -1,0 +1,197 @@
+"""What a daemon has to do with other hosts, put together: links, network, and what is told them.
+
+The network is loaded, and the TLS key made, when there is a first reason: somebody is paired, or a
+pairing begins. A host that is alone pays nothing for it.
+"""
+
+from __future__ import annotations  # the network is a name for the type checker alone, at first
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from mbx.core.endpoints import Endpoint, parse_endpoint
+from mbx.core.errors import MbxError
+from mbx.core.limits import TOMBSTONE_MS
+from mbx.daemon import bouncing, directory
+from mbx.daemon.context import Answer
+from mbx.daemon.dispatch import Dispatcher, Work
+from mbx.daemon.effects import (
+    Described,
+    Effect,
+    Ended,
+    Granted,
+    Paired,
+    Queued,
+    Renamed,
+    Retired,
+)
+from mbx.daemon.journal import Journal, whence
+from mbx.daemon.links import Links
+from mbx.daemon.listing import liveness
+from mbx.daemon.world import moment
+from mbx.paths import Paths
+from mbx.store import hosts, outbox, peers
+from mbx.store.database import Committed, Outcome, Tx
+from mbx.store.peers import PeerRow
+
+if TYPE_CHECKING:
+    from mbx.daemon.faces.channels import Channel
+    from mbx.daemon.network import Network
+
+_TELL_AFTER_S: Final = 0.2
+"""What changes within so short a time is told together."""
+_ROUND_S: Final = 60.0
+"""How often mail is looked for that has waited too long, and places that may be forgotten."""
+_FORGET_ROWS: Final = 1_000
+
+
+class Relay:
+    """The links of this host, as the daemon starts, feeds and ends them."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        dispatcher: Dispatcher,
+        submit: Callable[[Work, Callable[[Outcome[Answer]], None]], None],
+        serve_pairing: Callable[[Channel], Awaitable[None]],
+        journal: Journal,
+    ) -> None:
+        self._paths = paths
+        self._dispatcher = dispatcher
+        self._submit = submit
+        self._serve_pairing = serve_pairing
+        self._journal = journal
+        self._network: Network | None = None
+        self._telling: asyncio.TimerHandle | None = None
+        self.links = Links(dispatcher, submit, self._dial, journal.write)
+
+    # -- what the daemon asks ----------------------------------------------------------------------
+
+    def heed(self, effect: Effect) -> None:
+        """What a commit let out, as far as it concerns other hosts."""
+        match effect:
+            case Queued():
+                self.links.queued(effect.peers)
+            case Paired():
+                self.look()
+            case Granted() | Ended() | Retired() | Renamed() | Described():
+                self._changed()
+
+    async def serve(self) -> None:
+        """Until cancelled: begin with who is paired, then keep house."""
+        self.look()
+        while True:
+            await asyncio.sleep(_ROUND_S)
+            self._keep_house()
+
+    def look(self) -> None:
+        """A pairing began, changed or ended, or the daemon starts: look who is paired."""
+
+        def unit(tx: Tx) -> Answer:
+            every, host = peers.everything(tx), hosts.find(tx)
+            return Answer({"every": every, "listen": hosts.listen(tx), "host": host})
+
+        def settle(outcome: Outcome[Answer]) -> None:
+            if isinstance(outcome, Committed):
+                found = outcome.value.result
+                self._know(found["every"], found["listen"], found["host"].store_id)
+
+        # Behind what is under way: a pairing that is being recorded must be seen.
+        self._submit(Work(unit, writes=True), settle)
+
+    def listen(self, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+        """Listen there from now on, all or none; where that is. Raises MbxError."""
+        return self.network().listen(endpoints)
+
+    def network(self, *, must_exist: bool = False) -> Network:
+        """The network; loaded, and the TLS key made, by the first call.
+
+        `must_exist`: others know this host by its certificate. Raises MbxError for a TLS key that
+        is lost or damaged.
+        """
+        if self._network is None:
+            from mbx.daemon import certificates
+            from mbx.daemon.network import Network
+
+            world = self._dispatcher.world
+            tls = certificates.load_or_create(
+                self._paths.tls_key_path(),
+                moment(world).draw("tls key"),
+                self._dispatcher.host.key_id,
+                must_exist=must_exist,
+            )
+            self._network = Network(
+                tls, self.links, self._serve_pairing, world.monotonic_ms, self._defect
+            )
+        return self._network
+
+    async def close(self) -> None:
+        """Say goodbye to everybody, and end what is left."""
+        if self._telling is not None:
+            self._telling.cancel()
+        self.links.close()
+        if self._network is not None:
+            await self._network.close()
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _know(self, every: Sequence[PeerRow], listen: Sequence[str], store_id: str) -> None:
+        present = [row for row in every if row.ended_ms is None]
+        if not (present or listen or self._network):
+            return
+        try:
+            network = self.network(must_exist=bool(every))
+            network.know(present, [row for row in every if row.ended_ms is not None])
+            network.listen([parse_endpoint(text, listening=True) for text in listen])
+        except MbxError as error:
+            self._journal.write("the network cannot be used", why=error.message)
+        if self._network is not None:
+            self.links.know(present, store_id)
+            self._changed()
+
+    def _changed(self) -> None:
+        """Something about the identities here has changed: peers are told, soon and together."""
+        if self.links.is_wanted and self._telling is None:
+            loop = asyncio.get_running_loop()
+            self._telling = loop.call_later(_TELL_AFTER_S, self._tell)
+
+    def _dial(self, row: PeerRow) -> None:
+        if self._network is not None:
+            self._network.dial(row)
+
+    def _tell(self) -> None:
+        """Queue what peers do not know yet of the identities here."""
+        self._telling = None
+        context = self._dispatcher.context()
+
+        def unit(tx: Tx) -> Answer:
+            told = directory.tell(context, tx, liveness)
+            return Answer({}, (Queued(told),) if told else ())
+
+        self._inside(unit)
+
+    def _keep_house(self) -> None:
+        context = self._dispatcher.context()
+
+        def unit(tx: Tx) -> Answer:
+            effects = [
+                effect
+                for peer in peers.present(tx)
+                for effect in bouncing.give_up(context, tx, peer)
+            ]
+            outbox.forget_acknowledged(tx, context.moment.now_ms - TOMBSTONE_MS, _FORGET_ROWS)
+            return Answer({}, tuple(effects))
+
+        if self.links.is_wanted:
+            self._inside(unit)
+
+    def _inside(self, unit: Callable[[Tx], Answer]) -> None:
+        def settle(outcome: Outcome[Any]) -> None:
+            if not isinstance(outcome, Committed):
+                self._journal.write("relaying was refused", whence=whence(outcome.error))
+
+        self._submit(Work(unit, writes=True), settle)
+
+    def _defect(self, error: BaseException) -> None:
+        self._journal.write("a connection failed inside", whence=whence(error))

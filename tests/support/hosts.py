@@ -1,0 +1,124 @@
+"""Daemons that are paired as if their owners had done it: each other's rows in their stores.
+
+The pairing itself has its own tests; what comes after it (links, mail, receipts) is tested here on
+real daemons, TLS and sockets, whose stores are prepared while they do not run.
+"""
+
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from mbx.core.keys import crockford
+from mbx.daemon import certificates
+from mbx.paths import Paths
+from mbx.store import hosts, outbox, peers
+from mbx.store.database import Committed, Tx, run_group
+from mbx.store.migrate import open_store
+from mbx.store.peers import NewPeer
+from tests.support.daemon import Daemon, Line
+
+_TRIES: Final = 3_000
+
+
+def free_port() -> int:
+    """A TCP port on the loopback address that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def do(home: Path, unit: Callable[[Tx], Any]) -> Any:
+    """Commit a unit in the store of a daemon that does not run."""
+    connection = open_store(str(home / "store.db"))
+    try:
+        outcome = run_group(connection, [unit])[0]
+    finally:
+        connection.close()
+    assert isinstance(outcome, Committed), outcome
+    return outcome.value
+
+
+class PairedHost:
+    """One host: its daemon, its label, and where it listens."""
+
+    def __init__(self, home: Path, label: str) -> None:
+        self.home = home
+        self.label = label
+        self.port = free_port()
+        self.daemon = Daemon(home)
+        with self.daemon:
+            pass  # makes the store and the host key
+        do(home, lambda tx: tx.run("UPDATE host SET label = ?", (label,)))
+        row = do(home, hosts.find)
+        self.key_id: str = row.key_id
+        self.public: bytes = row.public_key
+        path = Paths(str(home), str(home / "run")).tls_key_path()
+        self.tls = certificates.load_or_create(
+            path, label.encode().ljust(32, b"?"), self.key_id, must_exist=False
+        )
+        do(home, lambda tx: hosts.set_listen(tx, [self.address]))
+
+    @property
+    def address(self) -> str:
+        """Where it can be reached."""
+        return f"127.0.0.1:{self.port}"
+
+    def knows(self, other: "PairedHost", address: str | None) -> None:
+        """Record a pairing with `other`, at that address (None: it is for the other to dial)."""
+
+        def unit(tx: Tx) -> None:
+            peer = NewPeer(
+                other.key_id,
+                other.public,
+                other.tls.certificate,
+                other.label,
+                other.label,
+                [address] if address else [],
+                None,
+                crockford(b"planted".ljust(32)),
+                1,
+            )
+            no = peers.add(tx, peer, 1)
+            outbox.begin(tx, no, crockford(f"{self.label}>{other.label}".encode().ljust(32)))
+
+        do(self.home, unit)
+
+
+def plant_pairing(one: PairedHost, other: PairedHost, *, through: str | None = None) -> None:
+    """Both know each other; `through`: the address at which `one` reaches `other`."""
+    one.knows(other, through or other.address)
+    other.knows(one, None)
+
+
+def until(look: Callable[[], Any], what: str) -> Any:
+    """What `look` gives as soon as it is true: a bounded number of round trips, never a pause."""
+    for _ in range(_TRIES):
+        found = look()
+        if found:
+            return found
+    raise AssertionError(f"in vain: {what}")
+
+
+def addresses(line: Line) -> dict[str, Any]:
+    """Everybody that can be written to from here, by address."""
+    return {one["address"]: one for one in line.call("agents.list")["agents"]}
+
+
+def copies(line: Line, message_id: str) -> dict[str, Any]:
+    """What became of a sent message, by address."""
+    [message] = line.call("mail.sent", id=message_id)["messages"]
+    return {one["address"]: one for one in message["recipients"]}
+
+
+def inbox(line: Line) -> list[dict[str, Any]]:
+    """Unacked mail."""
+    found: list[dict[str, Any]] = line.call("mail.inbox")["messages"]
+    return found
+
+
+def journal(home: Path) -> list[dict[str, Any]]:
+    """What a daemon wrote into its log."""
+    return [json.loads(text) for text in (home / "daemon.log").read_text().splitlines()]
