@@ -176,6 +176,22 @@ def tell_applied(session: Session, answer: JsonObject) -> None:
             session.output.text(f"  {moment:<6} {_told(answer[moment])}")
 
 
+def chain_warnings(answer: JsonObject) -> list[str]:
+    """What is wrong with the whole of what the owner signed, as the daemon told it."""
+    warnings = []
+    if answer.get("void_until") is not None:
+        warnings.append(
+            "the store was put back from a copy: what was signed up to record"
+            f" {cell(answer['void_until'])} is void; sign anew what shall hold"
+        )
+    if answer.get("floor_fault"):
+        warnings.append(
+            f"the floor cannot be written ({cell(answer['floor_fault'])}): nobody would see that"
+            " the store was put back; mbx doctor tells more"
+        )
+    return warnings
+
+
 def _told(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{cell(name)} {_told(one)}" for name, one in value.items()) or "-"

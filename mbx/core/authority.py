@@ -76,6 +76,9 @@ class Grant(NamedTuple):
 ONESELF: Final = "mail from oneself delegates nothing"
 """Why a policy for the sender itself grants nothing."""
 
+PUT_BACK: Final = "the store was put back from a copy: what was signed before counts no more"
+"""Why a policy grants nothing that the store has whole."""
+
 NOTHING: Final = Grant()
 """What holds where no record is about the two."""
 
@@ -116,7 +119,8 @@ class Book:
     """The chain of policies and revocations, verified; `entries` newest first.
 
     `version` is the newest place that was ever taken, as far as that can be known, and `head` the
-    digest of what stands there: `NO_RECORD` for nothing, None for no place. `superseded`:
+    digest of what stands there: `NO_RECORD` for nothing, None for no place. Nothing up to `void`
+    counts, since the store was put back from a copy (None: it was not). `superseded`:
     (version, recipient) -> the newer record that governs instead, whoever writes; '' for a policy
     about mail from oneself.
     """
@@ -128,6 +132,7 @@ class Book:
     next: Next = FIRST
     superseded: Mapping[tuple[int, str], str] = field(default_factory=dict)
     head: str | None = None
+    void: int | None = None
 
     @property
     def damaged(self) -> tuple[Damage, ...]:
@@ -189,6 +194,8 @@ class Book:
             return f"revoked by record {revoked.id}"
         if damage is not None:
             return _damaged(damage)
+        if self.void is not None and policy.version <= self.void:
+            return PUT_BACK
         if clock.is_behind:
             return "the clock is behind what it was: no term can be proved"
         if clock.now_ms >= policy.exp_ms:
@@ -278,7 +285,11 @@ class Link(NamedTuple):
 
 
 def build(
-    links: Sequence[Link], owner_keys: Sequence[OwnerKey], own_host: str, floor: int = 0
+    links: Sequence[Link],
+    owner_keys: Sequence[OwnerKey],
+    own_host: str,
+    floor: int = 0,
+    void: int | None = None,
 ) -> Book:
     """Verify the stored chain, record by record; `links` in the order in which they were applied.
 
@@ -316,6 +327,7 @@ def build(
         following,
         superseded,
         head if version else None,
+        void,
     )
 
 

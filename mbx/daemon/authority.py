@@ -47,18 +47,26 @@ class Written(Protocol):
 class Authority:
     """Reads and verifies the chain when it has changed.
 
-    `floor` is the second place's version, `audit_reached` its row of the audit log: number, hash.
+    `floor` is the second place's version, `audit_reached` its row of the audit log: number, hash;
+    `void` the version up to which nothing counts, since the store was put back (None: it was not).
+    `floor_fault`: why the second place could not be written last, '' if it was.
     """
 
     _floor = 0
 
     def __init__(
-        self, own_host: str, floor: int = 0, audit_reached: tuple[int, bytes] = (0, b"")
+        self,
+        own_host: str,
+        floor: int = 0,
+        audit_reached: tuple[int, bytes] = (0, b""),
+        void: int | None = None,
     ) -> None:
         self._own_host = own_host
         self.glimpses = Glimpses()
         self.floor = floor
         self.audit_reached = audit_reached
+        self.void = void
+        self.floor_fault = ""
         self._known: tuple[tuple[str, str], int, Book] = (_EMPTY, 0, Book(own_host))
 
     def book(self, tx: Tx) -> Book:
@@ -66,7 +74,9 @@ class Authority:
         state, floor = owners.state(tx), self.floor
         known_state, known_floor, book = self._known
         if (state, floor) != (known_state, known_floor):
-            book = authority.build(owners.chain(tx), self.keys(tx), self._own_host, floor)
+            book = authority.build(
+                owners.chain(tx), self.keys(tx), self._own_host, floor, self.void
+            )
             self._known = (state, floor, book)
         return book
 

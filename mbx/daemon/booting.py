@@ -65,7 +65,7 @@ def boot(
     known = floor.load(paths.floor_path(), host)
     reached = _floor(tx, known, host)
     if known is not None and reached != known:
-        effects.append(Authorised(*reached))
+        effects.append(Authorised(reached.version, reached.audit_no, reached.audit_hash))
     return Boot(host, living, effects, reached)
 
 
@@ -73,11 +73,16 @@ def _floor(tx: Tx, known: Floor | None, host: Host) -> Floor:
     """How far the chain ever went: by the second place, or by ours if a kill left that behind.
 
     Without the second place nobody can say what the chain once was: then its end counts as missing,
-    until the owner signs the next record.
+    until the owner signs the next record. A log without the row that it names was put back, also
+    where the chain is as long as ever: what else was taken back, a change of the owner's key among
+    it, nobody can say. Then all that was signed up to now is void, once for each such row.
     """
     version = Authority(host.key_id, known.version if known else 0).book(tx).version
     if known is not None:
-        return known._replace(version=version)
+        row = (known.audit_no, bytes.fromhex(known.audit_hash))
+        was_put_back = known.audit_no > 0 and audit.hash_at(tx, row[0]) != row[1]
+        void = known.void if known.void is not None else version
+        return known._replace(version=version, void=void if was_put_back else None)
     no, head = audit.head(tx)
     return Floor(version + 1, no, head.hex()) if version else Floor()
 

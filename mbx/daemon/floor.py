@@ -23,11 +23,16 @@ _KIND: Final = "floor"
 
 
 class Floor(NamedTuple):
-    """`version`: of the owner's chain; `audit_no` and `audit_hash`: of the audit log's last row."""
+    """`version`: of the owner's chain; `audit_no` and `audit_hash`: of the audit log's last row.
+
+    `void`: that row was not there any more at a start, so the store was put back, and what stands
+    in the chain up to this version counts no more. None: never seen.
+    """
 
     version: int = 0
     audit_no: int = 0
     audit_hash: str = ""
+    void: int | None = None
 
 
 def load(path: str, host: Host) -> Floor | None:
@@ -82,6 +87,7 @@ def save(path: str, host: Host, moment: Moment, floor: Floor) -> None:
             "version": floor.version,
             "audit_no": floor.audit_no,
             "audit_hash": floor.audit_hash,
+            "void": floor.void,
         },
     ).record(host.key_id)
     signature = record.signatures[host.key_id]
@@ -116,7 +122,10 @@ def _read(content: bytes, host: Host) -> Floor:
     version, audit_no, audit_hash = payload["version"], payload["audit_no"], payload["audit_hash"]
     if not (type(version) is int and type(audit_no) is int and isinstance(audit_hash, str)):
         raise RecordError(6, "a field is of the wrong type")
-    return Floor(version, audit_no, audit_hash)
+    void = payload.get("void")  # an older mbx wrote none
+    if void is not None and type(void) is not int:
+        raise RecordError(6, "a field is of the wrong type")
+    return Floor(version, audit_no, audit_hash, void)
 
 
 def _sync_folder(folder: str) -> None:

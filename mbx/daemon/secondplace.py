@@ -4,7 +4,9 @@ With each record of the owner's at once; with the audit log at the start, once a
 and at an orderly stop.
 
 A log that was put back from a copy, or written anew, does not have the row that the floor names.
-Then the floor keeps that row, whatever happens after: it is the proof.
+Then the floor keeps that row, whatever happens after: it is the proof. What was signed before is
+void then (`mbx.daemon.booting`). While the file cannot be written, all who look at the owner's
+records are told so.
 """
 
 import os
@@ -43,7 +45,7 @@ class SecondPlace:
         self._world = world
         self._journal = journal
         reached = (known.audit_no, bytes.fromhex(known.audit_hash))
-        self.authority = Authority(host.key_id, known.version, reached)
+        self.authority = Authority(host.key_id, known.version, reached, known.void)
         self._is_lost = known.version > 0 and not os.path.lexists(path)
         self._is_put_back = False
 
@@ -66,16 +68,19 @@ class SecondPlace:
             return
         seen: Seen = outcome.value
         self._is_put_back = seen.reached != seen.head
-        if seen.reached[0] > self.authority.audit_reached[0] and not self._is_lost:
+        has_moved = seen.reached[0] > self.authority.audit_reached[0]
+        if (has_moved or self.authority.floor_fault) and not self._is_lost:
             self._save(seen.reached)
 
     def _save(self, reached: tuple[int, bytes]) -> bool:
         no, digest = reached
-        place = Floor(self.authority.floor, no, digest.hex())
+        place = Floor(self.authority.floor, no, digest.hex(), self.authority.void)
         try:
             floor.save(self._path, self._host, moment(self._world), place)
         except (OSError, MbxError) as error:  # what was applied holds; the next round tries again
             self._journal.write(_NOT_WRITTEN, why=error)
+            self.authority.floor_fault = str(error)
             return False
+        self.authority.floor_fault = ""
         self.authority.audit_reached = reached
         return True

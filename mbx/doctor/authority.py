@@ -151,6 +151,12 @@ def floor(told: Told) -> Check:
     if state == "missing":
         detail = "the floor is missing: a store that was put back could not be told"
         return Check("floor", "fail", detail, "sign a policy or a revocation: that makes it anew")
+    if state == "unwritten":
+        detail = (
+            f"the floor cannot be written ({told['floor_fault']}): if the store is put back, nobody"
+            " sees that what was signed meanwhile is gone"
+        )
+        return Check("floor", "fail", detail, "mend that; the daemon tries again each minute")
     if state == "another":
         detail = "the floor is not the one that this daemon wrote last: somebody has put it there"
         return Check("floor", "fail", detail, "mbx audit --verify; then mbx daemon restart")
@@ -209,6 +215,12 @@ def chain(told: Told) -> list[Check]:
         )
         for one in told["chain_damage"]
     ]
+    if told.get("void_until") is not None:
+        detail = (
+            "the store was put back from a copy: what was signed up to record"
+            f" {told['void_until']} is void"
+        )
+        found.insert(0, Check("owner's chain", "fail", detail, f"{_RESTORE}; or sign anew"))
     return few(found) or [Check("owner's chain", "ok", "every record is verified")]
 
 

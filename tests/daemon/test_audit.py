@@ -509,8 +509,12 @@ def test_what_cannot_be_written_is_logged_and_tried_again(desk: OfficeDesk, tmp_
     kept.follow()
     assert "the floor could not be written" in (tmp_path / "log").read_text()
     assert kept.authority.audit_reached == (0, b"")
+    for method in ("owner.show", "policy.list"):
+        assert "floor" in desk.call(nobody(), method)["floor_fault"]
     (tmp_path / "floor").unlink()
     kept.follow()
+    assert kept.authority.floor_fault == ""
+    assert desk.call(nobody(), "owner.show")["floor_fault"] is None
     assert kept.authority.audit_reached == audit.head(Tx(desk.connection, 0))
     kept.place.follow(Refused(MbxError("internal", "")))
     (tmp_path / "log").unlink()

@@ -9,14 +9,14 @@ import pytest
 
 from mbx.core.errors import MbxError
 from mbx.core.keys import SigningKey, key_id
-from mbx.daemon import booting, floor
+from mbx.daemon import booting, codec, floor
 from mbx.daemon.authority import Authority
 from mbx.daemon.effects import Authorised
 from mbx.daemon.floor import Floor
 from mbx.daemon.host import Host
 from mbx.daemon.world import moment
-from mbx.store import owners
-from mbx.store.database import Committed, run_reads
+from mbx.store import audit, owners
+from mbx.store.database import Committed, Tx, run_reads
 from tests.support.office import KEY, HandWorld, OfficeDesk
 from tests.support.owner import an_owner
 
@@ -171,17 +171,52 @@ def test_a_start_takes_the_higher_of_the_two_places() -> None:
     owner = an_owner(desk)
     desk.holder("ui", 1)
     assert started(desk, None) == Floor()
-    assert started(desk, Floor(0, 3, "ab")) == Floor(0, 3, "ab")
+    row = (3, (audit.hash_at(Tx(desk.connection, 0), 3) or b"").hex())
+    assert started(desk, Floor(0, *row)) == Floor(0, *row)
     for _ in range(2):
         owner.do("policy", to=["ui"], level="collaborate", **{"from": ["local"]})
-    assert started(desk, Floor(1, 3, "ab")) == Floor(2, 3, "ab")
-    assert started(desk, Floor(5, 3, "ab")) == Floor(5, 3, "ab")
+    assert started(desk, Floor(1, *row)) == Floor(2, *row)
+    assert started(desk, Floor(5, *row)) == Floor(5, *row)
     lost = started(desk, None)
     assert lost.version == 3
     assert lost.audit_no > 0
     desk.connection.execute("UPDATE owner_records SET version = 1 << 60 WHERE version = 2")
-    assert started(desk, Floor(2, 3, "ab")).version == 2
+    assert started(desk, Floor(2, *row)).version == 2
     desk.close()
+
+
+@pytest.mark.parametrize("gone", [(3, "ab" * 32), (99, "ab" * 32)])
+def test_a_log_without_the_row_voids_the_chain_once_until_the_row_is_back(
+    gone: tuple[int, str],
+) -> None:
+    desk = OfficeDesk()
+    desk.add_owner()
+    owner = an_owner(desk)
+    desk.holder("ui", 1)
+    row = (3, (audit.hash_at(Tx(desk.connection, 0), 3) or b"").hex())
+    assert started(desk, Floor(0, *gone)) == Floor(0, *gone, void=0)
+    owner.do("policy", to=["ui"], level="collaborate", **{"from": ["local"]})
+    seen = started(desk, Floor(1, *gone))
+    assert seen == Floor(1, *gone, void=1)
+    owner.do("policy", to=["ui"], level="collaborate", **{"from": ["local"]})
+    assert started(desk, seen) == Floor(2, *gone, void=1), "what was signed since holds"
+    assert started(desk, Floor(2, *row, void=1)) == Floor(2, *row), "the true store is back"
+    desk.close()
+
+
+def test_a_floor_of_an_older_mbx_is_read(path: str) -> None:
+    payload: dict[str, Any] = {"v": 1, "type": "floor", "iat": 1, "nonce": "0" * 32}
+    payload |= {"aud": HOST.key_id, "version": 7, "audit_no": 12, "audit_hash": "ab" * 32}
+    cases: list[tuple[dict[str, Any], Floor | None]]
+    cases = [({}, REACHED), ({"void": None}, REACHED), ({"void": "1"}, None)]
+    for more, known in cases:
+        record = HOST.sign("floor", payload | more).record(HOST.key_id)
+        content = {"payload": record.payload, "signature": record.signatures[HOST.key_id]}
+        Path(path).write_bytes(codec.canonical(content) + b"\n")
+        if known is None:
+            refusal(path)
+        else:
+            assert floor.load(path, HOST) == known
 
 
 def test_it_never_falls_in_whatever_order_it_is_told() -> None:

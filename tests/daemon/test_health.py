@@ -147,7 +147,7 @@ def test_what_the_owner_delegates_is_told_with_its_end(desk: OfficeDesk) -> None
     assert (said["clock_behind_s"], said["policies"]) == (3_600, [])
 
 
-@pytest.mark.parametrize("state", ["ok", "missing", "damaged", "another"])
+@pytest.mark.parametrize("state", ["ok", "missing", "damaged", "another", "unwritten"])
 def test_the_second_place_is_told_by_its_file(desk: OfficeDesk, tmp_path: Path, state: str) -> None:
     desk.dispatcher.facts = replace(desk.dispatcher.facts, home=str(tmp_path))
     path = tmp_path / "floor" / "floor.json"
@@ -157,7 +157,12 @@ def test_the_second_place_is_told_by_its_file(desk: OfficeDesk, tmp_path: Path, 
     desk.dispatcher._authority.audit_reached = (2, b"")
     if state == "damaged":
         path.write_bytes(path.read_bytes()[:-9])
+    if state == "unwritten":
+        desk.dispatcher._authority.floor_fault = "No space left on device"
     assert told(desk)["floor"] == state
+    assert told(desk)["floor_fault"] == (
+        "No space left on device" if state == "unwritten" else None
+    )
 
 
 def test_mail_that_the_index_does_not_have_yet_is_counted(desk: OfficeDesk) -> None:

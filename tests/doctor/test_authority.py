@@ -35,7 +35,9 @@ WELL: dict[str, Any] = {
     "policies": [POLICY],
     "chain_damage": [],
     "clock_behind_s": 0,
+    "void_until": None,
     "floor": "ok",
+    "floor_fault": None,
 }
 
 
@@ -76,6 +78,14 @@ def test_a_healthy_answer_has_no_fault() -> None:
         ),
         ({"clock_behind_s": 7_200}, "owner's clock", "fail", "2 h behind", "mbx owner clock"),
         ({"floor": "missing"}, "floor", "fail", "is missing", "sign a policy"),
+        (
+            {"floor": "unwritten", "floor_fault": "No space left on device"},
+            "floor",
+            "fail",
+            "cannot be written (No space left on device)",
+            "tries again",
+        ),
+        ({"void_until": 3}, "owner's chain", "fail", "up to record 3 is void", "sign anew"),
         ({"floor": "damaged"}, "floor", "fail", "not what this host wrote", "from a backup"),
         ({"floor": "another"}, "floor", "fail", "somebody has put it", "mbx audit --verify"),
     ],

@@ -9,8 +9,12 @@ from typing import Self
 
 import pytest
 
+from mbx.core.keys import SigningKey
 from tests.support.daemon import Daemon, HungUpError, fresh_home, request
-from tests.support.human import Human, do, signed
+from tests.support.human import KEY, Human, do, signed
+from tests.support.owner import content, wire
+
+HEIR = SigningKey.from_seed(bytes([9]) * 32)
 
 KILLED_AT_FLOOR = """
 import os, signal, sys
@@ -81,6 +85,12 @@ class Scene(contextlib.ExitStack):
         assert line.startswith("policy: ask ("), line
         return word in line
 
+    def change_key(self) -> None:
+        """The owner changes the key."""
+        draft = self.owner.call("owner.draft", act="rotate", public_key=HEIR.public.hex())
+        both = wire(draft["kind"], content(draft), KEY, HEIR)
+        self.owner.call("owner.apply", record=both)
+
     def policy(self) -> int:
         more = {"from": ["api"], "level": "collaborate"}
         version = do(self.owner, "policy", to=["ui"], **more)["version"]
@@ -129,6 +139,33 @@ def test_a_store_put_back_from_a_copy_grants_nothing_until_the_owner_signs_again
         scene.stop()
         scene.start()
         assert scene.holds()
+
+
+def test_a_log_put_back_voids_the_chain_although_that_is_as_long_as_ever(home: Path) -> None:
+    """Else a change of the owner's key, which has no place in the chain, could be taken back."""
+    with Scene(home) as scene:
+        scene.policy()
+        scene.stop()
+        copy = copied(home)
+        scene.start()
+        scene.change_key()
+        assert scene.holds()
+        scene.stop()
+        put_back(copy, home)
+        for _ in range(2):
+            scene.start()
+            assert scene.is_ask("the store was put back from a copy")
+            assert scene.owner.call("policy.list")["policies"] == []
+            assert scene.owner.call("owner.show")["void_until"] == 1
+            told = scene.owner.call("daemon.health")
+            assert (told["void_until"], told["policies"]) == (1, [])
+            scene.stop()
+        scene.start()
+        assert scene.policy() == 2
+        assert scene.holds()
+        scene.stop()
+        scene.start()
+        assert scene.holds(), "what the owner signed since holds, also after a start"
 
 
 def test_a_kill_between_commit_and_second_place_is_made_good_by_the_next_start(home: Path) -> None:

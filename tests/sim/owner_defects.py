@@ -147,9 +147,13 @@ def a_damaged_record_is_passed_over(patch: pytest.MonkeyPatch) -> None:
     build = authority.build
 
     def blind(
-        links: Sequence[Link], owner_keys: Sequence[OwnerKey], own_host: str, floor: int = 0
+        links: Sequence[Link],
+        owner_keys: Sequence[OwnerKey],
+        own_host: str,
+        floor: int = 0,
+        void: int | None = None,
     ) -> Book:
-        book = build(links, owner_keys, own_host, floor)
+        book = build(links, owner_keys, own_host, floor, void)
         whole = [one for one in book.entries if not isinstance(one, authority.Damage)]
         return replace(book, entries=tuple(whole))
 

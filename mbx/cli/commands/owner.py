@@ -10,6 +10,7 @@ from mbx.cli.authority import (
     another_owner,
     apply_record,
     carry_out,
+    chain_warnings,
     draft_option,
     known_owner,
     require_owners_terminal,
@@ -109,6 +110,8 @@ def show(session: Session) -> None:
     head = "the owner of this host" if known else "this host has no owner yet"
     lines = [f"  {label:<{_LABEL_CHARS}}  {value}" for label, value in rows]
     session.output.text(session.output.strong(head), *lines)
+    for warning in chain_warnings(answer):
+        session.output.note(f"warning: {warning}")
     if file["next"]:
         session.output.text(f"next: {cell(file['next'])}")
 

@@ -4,7 +4,7 @@ import re
 
 import click
 
-from mbx.cli.authority import carry_out, draft_option
+from mbx.cli.authority import carry_out, chain_warnings, draft_option
 from mbx.cli.command import command, completed
 from mbx.cli.commands.send import addresses
 from mbx.cli.output import ago, cell
@@ -133,6 +133,8 @@ def list_(session: Session, to: str | None, everything: bool) -> None:
             "no policies in effect: every agent asks",
             "next: mbx policy set NAME --level collaborate --from WHO",
         )
+    for warning in chain_warnings(answer):
+        session.output.note(f"warning: {warning}")
     for one in answer.get("damage") or ():
         session.output.note(
             f"warning: record {cell(one.get('version'))} of the chain {cell(one.get('reason'))};"

@@ -100,7 +100,9 @@ def authority(context: Context, tx: Tx) -> Result:
             {"version": one.version, "reason": one.reason} for one in book.damaged[:LIST_MAX_ROWS]
         ],
         "clock_behind_s": behind_ms // 1000,
+        "void_until": book.void,
         "floor": _floor(context),
+        "floor_fault": context.authority.floor_fault or None,
     }
 
 
@@ -122,7 +124,9 @@ def _name_now(tx: Tx, identity: str, name_then: str) -> str:
 
 
 def _floor(context: Context) -> str:
-    """`ok`, `missing`, `damaged`, or `another`: signed by this host, and not what it wrote last."""
+    """`ok`, `missing`, `damaged`, `unwritten`, or `another`: not what this host wrote last."""
+    if context.authority.floor_fault:
+        return "unwritten"
     try:
         found = floor.load(Paths(context.facts.home, "").floor_path(), context.host)
     except (MbxError, OSError):
@@ -130,7 +134,7 @@ def _floor(context: Context) -> str:
     if found is None or found == floor.Floor():
         return "missing"
     no, digest = context.authority.audit_reached
-    known = (context.authority.floor, no, digest.hex())
+    known = (context.authority.floor, no, digest.hex(), context.authority.void)
     return "ok" if tuple(found) == known else "another"
 
 

@@ -64,7 +64,9 @@ def _show(context: Context, tx: Tx, caller: Open, request: None) -> Answer:
                 1 for one in book.policies() if not book.standing(one, clock)
             ),
             "damage": [{"version": one.version, "reason": one.reason} for one in book.damaged],
+            "void_until": book.void,
             "clock_behind": clock.is_behind,
+            "floor_fault": context.authority.floor_fault or None,
             "next": None if known else drafting.INIT,
         }
     )

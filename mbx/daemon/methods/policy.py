@@ -40,7 +40,9 @@ def _list(context: Context, tx: Tx, caller: Open, request: ListRequest) -> Answe
             "policies": [shown(tx, book, policy, clock, to) for policy in chosen],
             "version": book.version,
             "damage": [{"version": one.version, "reason": one.reason} for one in book.damaged],
+            "void_until": book.void,
             "clock_behind": clock.is_behind,
+            "floor_fault": context.authority.floor_fault or None,
         }
     )
 
