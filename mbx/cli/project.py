@@ -3,6 +3,7 @@
 import os
 
 from mbx.core.errors import MbxError
+from mbx.paths import printable
 
 
 def current_project() -> str | None:
@@ -21,6 +22,20 @@ def project_at(path: str) -> str:
     """The project that `--project PATH` names: PATH's git root, or PATH itself outside of git."""
     place = os.path.realpath(path)
     return _root_of(place) or place
+
+
+def existing_project(path: str) -> str:
+    """As `project_at`, for what is written down: a right, or a project of one's own.
+
+    Raises MbxError `usage` where there is no such folder: it would be about nothing, or about
+    whatever somebody puts there later.
+    """
+    if not os.path.isdir(path):
+        what = "is not a folder" if os.path.lexists(path) else "does not exist"
+        raise MbxError(
+            "usage", f"the project {printable(path)} {what}", "name a folder that is there"
+        )
+    return project_at(path)
 
 
 def _root_of(folder: str) -> str | None:

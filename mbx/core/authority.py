@@ -114,6 +114,13 @@ FIRST: Final = Next()
 """Of a chain that has no record yet."""
 
 
+class Overlay(NamedTuple):
+    """For mail of `sender` (words for people) the newer `record` governs, whatever became of it."""
+
+    sender: str
+    record: str
+
+
 @dataclass(frozen=True, slots=True)
 class Book:
     """The chain of policies and revocations, verified; `entries` newest first.
@@ -122,7 +129,7 @@ class Book:
     digest of what stands there: `NO_RECORD` for nothing, None for no place. Nothing up to `void`
     counts, since the store was put back from a copy (None: it was not). `superseded`:
     (version, recipient) -> the newer record that governs instead, whoever writes; '' for a policy
-    about mail from oneself.
+    about mail from oneself. `overlaid`: the same keys -> for whose mail newer records govern.
     """
 
     own_host: str
@@ -131,6 +138,7 @@ class Book:
     version: int = 0
     next: Next = FIRST
     superseded: Mapping[tuple[int, str], str] = field(default_factory=dict)
+    overlaid: Mapping[tuple[int, str], tuple[Overlay, ...]] = field(default_factory=dict)
     head: str | None = None
     void: int | None = None
 
@@ -164,6 +172,18 @@ class Book:
         """
         damage = next((one for one in self.damaged if one.version > policy.version), None)
         return self._fault(policy, damage, clock) or self._superseding(policy, recipient)
+
+    def parts(self, policy: Policy, recipient: str | None = None) -> list[tuple[str, Overlay]]:
+        """For whom and whose mail newer records govern in place of this one: (identity id, what).
+
+        `recipient`: of this identity alone.
+        """
+        return [
+            (to.identity, overlay)
+            for to in policy.to
+            if recipient in (None, to.identity)
+            for overlay in self.overlaid.get((policy.version, to.identity), ())
+        ]
 
     def _superseding(self, policy: Policy, recipient: str | None) -> str:
         to = [subject.identity for subject in policy.to] if recipient is None else [recipient]
@@ -317,7 +337,7 @@ def build(
     revocations = tuple(entry for entry in entries if isinstance(entry, Revocation))
     version = max([floor, *places])
     following = _next(links, places, version)
-    superseded = _superseded(entries, own_host)
+    superseded, overlaid = _superseded(entries, own_host)
     head = (places[version].digest if version in places else None) or NO_RECORD
     return Book(
         own_host,
@@ -326,32 +346,46 @@ def build(
         version,
         following,
         superseded,
+        overlaid,
         head if version else None,
         void,
     )
 
 
-def _superseded(entries: Sequence[Entry], own_host: str) -> dict[tuple[int, str], str]:
-    """The policies of which newer ones leave nothing, for each recipient; `entries` newest first.
+def _superseded(
+    entries: Sequence[Entry], own_host: str
+) -> tuple[dict[tuple[int, str], str], dict[tuple[int, str], tuple[Overlay, ...]]]:
+    """The policies of which newer ones leave nothing, and less, for each recipient.
 
-    The newest record about two governs whatever has become of it, so that an expired or revoked one
-    supersedes too. Mail from oneself is nobody's matter.
+    `entries` are newest first. The newest record about two governs whatever has become of it, so
+    that an expired or revoked one supersedes too. Mail from oneself is nobody's matter.
     """
-    governing: dict[tuple[str, str, str], str] = {}
+    governing: dict[tuple[str, str], dict[str, Overlay]] = {}
     found: dict[tuple[int, str], str] = {}
+    overlaid: dict[tuple[int, str], tuple[Overlay, ...]] = {}
     for policy in (entry for entry in entries if isinstance(entry, Policy)):
         for to in dict.fromkeys(subject.identity for subject in policy.to):
-            keys = [_senders(source, own_host) for source in policy.sources]
-            newer = [
-                governing.get((to, host, "")) or governing.get((to, host, who))
-                for host, who in keys
-                if who != to
-            ]
-            if None not in newer:
-                found[policy.version, to] = next(filter(None, newer), "")
-            for host, who in keys:
-                governing.setdefault((to, host, who), policy.id)
-    return found
+            left = False
+            parts: dict[Overlay, None] = {}
+            sources = [(source, *_senders(source, own_host)) for source in policy.sources]
+            for source, host, who in sources:
+                if who == to:
+                    continue
+                newer = governing.get((to, host), {})
+                whole = next((one for other, one in newer.items() if other in ("", who)), None)
+                left = left or whole is None
+                if whole is not None:
+                    parts[Overlay(source.words, whole.record)] = None
+                elif who == "":
+                    parts |= {one: None for other, one in newer.items() if other != to}
+            if parts:
+                overlaid[policy.version, to] = tuple(parts)
+            if not left:
+                found[policy.version, to] = next((one.record for one in parts), "")
+            for source, host, who in sources:
+                overlay = Overlay(source.words, policy.id)
+                governing.setdefault((to, host), {}).setdefault(who, overlay)
+    return found, overlaid
 
 
 def _senders(source: Source, own_host: str) -> tuple[str, str]:

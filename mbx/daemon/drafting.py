@@ -15,6 +15,7 @@ from mbx.core.keys import is_strong_public_key, key_id
 from mbx.core.lease import LeaseState
 from mbx.core.limits import (
     NOTE_MAX_CHARS,
+    POLICY_SOURCES_MAX,
     POLICY_TTL_MS,
     POLICY_YOLO_TTL_MS,
     TAKEOVER_TTL_MS,
@@ -27,6 +28,7 @@ from mbx.core.text import check_text
 from mbx.daemon import codec
 from mbx.daemon.context import Context
 from mbx.daemon.displacing import check_destination
+from mbx.daemon.times import rfc3339
 from mbx.store import audit, identities, leases, owners, sessions
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
@@ -217,12 +219,42 @@ def delegation(context: Context, tx: Tx, wanted: Wanted) -> Draft:
     return Draft("policy", content)
 
 
-def revocation(context: Context, tx: Tx, records: Sequence[str] | None, reason: str) -> Draft:
-    """The next record of the chain: a revocation of these records, or (None) of all."""
+def revocation(context: Context, tx: Tx, which: Sequence[Policy] | None, reason: str) -> Draft:
+    """The next record of the chain: a revocation of these policies, or (None) of all.
+
+    An id tells the owner nothing: the lines say what each policy does, from its verified record.
+    """
     check_text("reason", reason, NOTE_MAX_CHARS)
-    content = policy.revoke_payload(records, reason, _chained(context, tx))
+    named = None if which is None else list(dict.fromkeys(one.id for one in which))
+    content = policy.revoke_payload(named, reason, _chained(context, tx))
     _check(lambda: policy.read_revocation(content, ""))
-    return Draft("revoke", content, "all" if records is None else "")
+    book, now_ms = context.authority.book(tx), context.moment.now_ms
+    clock = context.authority.clock(tx, now_ms)
+    told = {one.id: _told(one, book.standing(one, clock)) for one in which or book.policies()}
+    if which is None:
+        told = {key: words for key, words in told.items() if words.endswith(_IN_EFFECT)}
+    lines = list(told.values())[:POLICY_SOURCES_MAX]
+    if len(told) > len(lines):
+        lines.append(f"and {len(told) - len(lines)} more: mbx policy list")
+    return Draft("revoke", content, "all" if named is None else "", tuple(lines))
+
+
+_IN_EFFECT: Final = "in effect"
+_NAMES_TOLD_MAX: Final = 8
+
+
+def _told(one: Policy, fault: str) -> str:
+    """One policy in a line: the names are those that the owner signed."""
+    to, sources = _few([to.name for to in one.to]), _few([source.words for source in one.sources])
+    classes = ", ".join(one.classes) or "nothing"
+    words = f"{one.id[:8]} lets {to} do {classes} ({one.level}) for mail from {sources}"
+    term = f"from {rfc3339(one.iat_ms)} until {rfc3339(one.exp_ms)}"
+    return f"{words}, {term}: {fault or _IN_EFFECT}"
+
+
+def _few(names: Sequence[str]) -> str:
+    left = len(names) - _NAMES_TOLD_MAX
+    return ", ".join(names[:_NAMES_TOLD_MAX]) + (f" and {left} more" if left > 0 else "")
 
 
 def _check(read: Callable[[], object]) -> None:

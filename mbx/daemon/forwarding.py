@@ -104,6 +104,7 @@ def forward(
         name=source.name,
         epoch=wanted.source.epoch,
         to=target.identity,
+        to_name=target.name,
         moved=piece.moved,
         left=left,
         record=record.id,
@@ -175,6 +176,7 @@ def continued(tx: Tx, host: Host, moment: Moment, identity_no: int) -> Answer:
             identity=source.identity,
             name=source.name,
             to=target.identity if target else None,
+            to_name=target.name if target else None,
             moved=piece.moved,
         )
     return Answer({"moved": piece.moved}, piece.effects)

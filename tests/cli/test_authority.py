@@ -97,7 +97,12 @@ def test_a_policy_is_set_seen_by_the_agent_and_taken_back(desk: Desk, owner: Hum
     assert "next: mbx policy list" in unsaid.err
     assert "api-dev@" in owner.run(f"mbx policy show {listed[0]['id'][:8]}").out
     assert document(agent.run("mbx whoami --json"))["policies"][0]["id"] == listed[0]["id"]
-    done = owner.sign(f"mbx policy revoke {listed[0]['id'][:8]}")
+    owner.shell.start(f"mbx policy revoke {listed[0]['id'][:8]}")
+    told = " ".join(owner.agree().split())
+    assert f"{listed[0]['id'][:8]} lets web-dev do read, edit (collaborate)" in told
+    assert "for mail from api-dev@" in told
+    owner.screen.answer("Passphrase:", PASSPHRASE)
+    done = owner.shell.finish()
     assert done.status == 0, done.err
     assert f"revoked: {listed[0]['id']}" in done.out
     shown = agent.run(f"mbx read {message}").out
@@ -118,6 +123,8 @@ def test_a_policy_is_set_seen_by_the_agent_and_taken_back(desk: Desk, owner: Hum
         ("web-dev --level collaborate --from role:nobodys", "nobody has the role"),
         ("web-dev --level collaborate --from '*'", "no sender"),
         ("web-dev --level collaborate --from api@elsewhere", "no paired host"),
+        ("web-dev --level ask --from local --project /nowhere", "/nowhere does not exist"),
+        ("web-dev --level ask --from local --project /etc/passwd", "is not a folder"),
     ],
 )
 def test_what_no_policy_can_be_is_refused_before_anything_is_asked(

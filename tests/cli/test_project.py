@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mbx.cli.project import current_project, project_at
+from mbx.cli.project import current_project, existing_project, project_at
 from mbx.core.errors import MbxError
 
 
@@ -46,6 +46,19 @@ def test_outside_of_git_there_is_no_project_but_a_named_one(
     monkeypatch.chdir("/")
     assert current_project() is None
     assert project_at("/usr") == os.path.realpath("/usr")
+
+
+@pytest.mark.parametrize("what", ["missing", "file", "link to nothing"])
+def test_what_is_written_down_is_a_folder_that_is_there(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "it"
+    if what == "file":
+        path.write_text("")
+    elif what == "link to nothing":
+        path.symlink_to("nowhere")
+    with pytest.raises(MbxError, match=r"does not exist|is not a folder") as caught:
+        existing_project(str(path))
+    assert caught.value.code == "usage"
+    assert existing_project(str(tmp_path)) == os.path.realpath(tmp_path)
 
 
 def test_a_folder_that_is_gone_has_no_project(

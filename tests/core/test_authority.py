@@ -19,6 +19,7 @@ from mbx.core.authority import (
     Damage,
     Grant,
     Link,
+    Overlay,
     OwnerKey,
     build,
     lowered,
@@ -184,6 +185,22 @@ def test_a_policy_that_still_governs_somebody_is_not_superseded() -> None:
         assert book.standing(book.policies()[-1], Clock(NOW)) == ""
 
 
+def test_a_policy_that_newer_ones_narrow_says_for_whose_mail() -> None:
+    chain = Chain()
+    ana = Source("identity", HOST, "vm", ANA, "ana")
+    wide = chain.policy("yolo", exp_ms=NOW + DAY, to=(Subject(ANA, "ana"), Subject(BO, "bo")))
+    narrow = chain.policy("ask", sources=(ana,))
+    newest = chain.policy("collaborate", sources=(ana, Source("host", OTHER_HOST, "lab")))
+    book = chain.book()
+    by_id = {one.id: one for one in book.policies()}
+    assert book.parts(by_id[newest]) == []
+    assert book.parts(by_id[narrow]) == [(BO, Overlay("ana@vm", newest))]
+    assert book.standing(by_id[narrow], Clock(NOW)) == f"superseded by record {newest}"
+    assert book.parts(by_id[wide]) == [(BO, Overlay("ana@vm", newest))]
+    assert book.parts(by_id[wide], ANA) == []
+    assert book.standing(by_id[wide], Clock(NOW)) == ""
+
+
 @given(st.data())
 def test_a_superseded_policy_governs_nobody_and_any_other_somebody(data: st.DataObject) -> None:
     people = [ANA, BO, "k" * 26]
@@ -210,6 +227,8 @@ def test_a_superseded_policy_governs_nobody_and_any_other_somebody(data: st.Data
     for policy in book.policies():
         superseded = book.standing(policy, Clock(NOW)) != ""
         assert superseded == (policy.id not in governing)
+        named = {overlay.record for _, overlay in book.parts(policy)}
+        assert superseded or named <= {one.id for one in book.policies()} - {policy.id}
 
 
 @pytest.mark.parametrize("classes", [("read",), ("read", "edit"), CLASSES_OF["yolo"][:-1]])

@@ -302,7 +302,17 @@ def test_an_agent_is_told_of_the_policies_that_govern_and_of_no_other(
     listed = desk.call(nobody(), "policy.list", to="ui-dev", all=True)["policies"]
     superseded = f"superseded by record {newest}"
     assert [one["state"] for one in listed] == ["in effect", superseded, superseded]
+    (own,) = desk.call(nobody(), "policy.list", to="api-dev")["policies"]
+    assert (own["state"], own["superseded"]) == ("in effect", [])
+    every = desk.call(nobody(), "policy.list")["policies"]
+    assert [one["id"] for one in every] == [newest, wide]
+    assert every[1]["state"] == "in effect in part"
+    local = {"to": "ui-dev", "from": "everybody on this host", "record": newest}
+    assert every[1]["superseded"] == [local]
     assert desk.call(nobody(), "owner.show")["policies_in_effect"] == 2
+    narrow = policy("ask", "api-dev", source="ui-dev")
+    (seen,) = [one for one in desk.call(api, "session.whoami")["policies"] if one["id"] == wide]
+    assert seen["superseded"] == [{"from": "ui-dev@desk", "record": narrow}]
 
 
 def test_what_comes_from_outside_allows_no_more_than_reading_whoever_passes_it_on(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mbx.core.keys import SigningKey, key_id
+from mbx.core.limits import POLICY_PROJECTS_MAX
 from mbx.daemon.authority import Authority
 from mbx.daemon.effects import Authorised
 from mbx.daemon.gate import Caller
@@ -540,3 +541,7 @@ def test_what_a_policy_cannot_be_is_refused_when_it_is_drafted(scene: Scene) -> 
     ):
         wanted = {"to": ["ui"], "from": ["local"], "level": "yolo", **wrong}
         assert scene.desk.refusal(nobody(), "owner.draft", act="policy", **wanted).code
+    many = [f"/{number}" for number in range(POLICY_PROJECTS_MAX + 1)]
+    more = {"to": ["ui"], "from": ["local"], "level": "ask", "projects": many}
+    error = scene.desk.refusal(nobody(), "owner.draft", act="policy", **more)
+    assert error.code == "too-many"

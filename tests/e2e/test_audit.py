@@ -208,6 +208,15 @@ ROWS: Final[dict[str, dict[str, Any]]] = {
         "details": TAKEN | {"reason": "hangs"},
     },
     "version 1: ask (nothing); a, b on mail from c; until u": {"act": "policy", "details": POLICY},
+    "ben to cai; 2 handed on; 3 yet to go; record rrrrrrrrrrrr": {
+        "act": "forward",
+        "details": {"name": "ben", "to": "c" * 26, "to_name": "cai", "moved": 2, "left": 3},
+        "record": "r" * 26,
+    },
+    f"ben to {'c' * 26}; 0 handed on": {
+        "act": "hand-on",
+        "details": {"name": "ben", "to": "c" * 26, "moved": 0},
+    },
     "version 2: revokes r, s": {
         "act": "revoke",
         "details": {"version": 2, "revokes": ["r", "s"]},

@@ -154,6 +154,13 @@ def _clock(facts: Facts) -> Iterator[str]:
     yield f"right at {_time(facts.get('after'))}, although it was {_time(facts.get('before'))}"
 
 
+def _forward(facts: Facts) -> Iterator[str]:
+    yield f"{facts.get('name')} to {facts.get('to_name') or facts.get('to')}"
+    yield f"{facts.get('moved')} handed on"
+    if facts.get("left"):
+        yield f"{facts['left']} yet to go"
+
+
 def _any(facts: Facts) -> Iterator[str]:
     for name, value in facts.items():
         if name not in ("seq", "name") and value is not None:
@@ -181,6 +188,8 @@ def _list(value: object) -> str:
 _WORDS: Final[Mapping[str, Callable[[Facts], Iterator[str]]]] = {
     "acted": _acted,
     "clock": _clock,
+    "forward": _forward,
+    "hand-on": _forward,
     "policy": _policy,
     "rename": _rename,
     "revoke": _revoke,

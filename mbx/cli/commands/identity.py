@@ -4,7 +4,7 @@ import click
 
 from mbx.cli.command import command, completed
 from mbx.cli.output import ago, cell
-from mbx.cli.project import current_project, project_at
+from mbx.cli.project import current_project, existing_project, project_at
 from mbx.cli.session import Session
 from mbx.core.errors import MbxError
 from mbx.wire import JsonObject
@@ -98,7 +98,7 @@ def register(
 
     A name has 2 to 40 characters of a-z, 0-9 and "-". Its mail outlives this session.
     """
-    where = project_at(project) if project is not None else current_project()
+    where = existing_project(project) if project is not None else current_project()
     answer = session.change(
         "identity.register", name=name, role=role, description=description, project=where
     )

@@ -8,7 +8,7 @@ from mbx.cli.authority import carry_out, chain_warnings, draft_option
 from mbx.cli.command import command, completed
 from mbx.cli.commands.send import addresses
 from mbx.cli.output import ago, cell
-from mbx.cli.project import project_at
+from mbx.cli.project import existing_project
 from mbx.cli.session import Session
 from mbx.core.errors import MbxError
 from mbx.wire import JsonObject
@@ -90,6 +90,7 @@ def set_(
     It needs your signature: the exact record is shown on your terminal, and your passphrase asked
     for there. It ends by itself: after 30 days at most, yolo after 7.
     """
+    folders = [existing_project(one) for one in projects]
     carry_out(
         session,
         "policy",
@@ -99,7 +100,7 @@ def set_(
         level=level,
         **{"from": addresses(sources)},
         classes=addresses(classes) or None,
-        projects=list(dict.fromkeys(map(project_at, projects))) or None,
+        projects=list(dict.fromkeys(folders)) or None,
         ttl_s=None if ttl is None else term_s(ttl),
         reason=reason,
     )
@@ -166,6 +167,11 @@ def show(session: Session, policy_id: str) -> None:
         value = answer.get(field)
         shown = ", ".join(map(cell, value)) or "-" if isinstance(value, list) else cell(value)
         lines.append(f"{field:<{_LABEL_CHARS}} {shown}")
+    for part in answer.get("superseded") or ():
+        lines.append(
+            f"not for mail from {cell(part['from'])} to {cell(part['to'])}: record"
+            f" {cell(part['record'])[:_ID_CHARS]} governs there"
+        )
     session.output.text(*lines)
 
 

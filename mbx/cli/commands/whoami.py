@@ -67,6 +67,10 @@ def _lines(who: JsonObject, session: Session) -> list[str]:
             f"{cell(policy['level'])} ({classes}), mail from {', '.join(map(cell, policy['from']))}"
         )
         lines.append(f"  policy     {told}, ends {ago(policy['until'], session.now_ms())}")
+        lines += [
+            f"             not for mail from {cell(part['from'])}: a newer policy governs there"
+            for part in policy.get("superseded") or ()
+        ]
     if who.get("external"):
         until = ago(who["external"], session.now_ms())
         lines.append(f"  outside    read what came from outside; its mark ends {until}")

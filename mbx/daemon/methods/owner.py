@@ -15,6 +15,7 @@ from mbx.core.limits import (
     ADDRESSES_MAX,
     NOTE_MAX_CHARS,
     POLICY_IDENTITIES_MAX,
+    POLICY_PROJECTS_MAX,
     POLICY_SOURCES_MAX,
     PRUNE_DAYS,
     PRUNE_DAYS_MAX,
@@ -130,7 +131,7 @@ def _read_policy(params: Params) -> Maker:
         level=level,
         classes=classes or None,
         sources=params.strings("from", POLICY_SOURCES_MAX, required=True),
-        projects=params.strings("projects", POLICY_SOURCES_MAX),
+        projects=params.strings("projects", POLICY_PROJECTS_MAX),
         ttl_ms=ttl_s * 1000 or None,
         reason=_reason(params),
     )
@@ -144,7 +145,7 @@ def _read_revocation(params: Params) -> Maker:
     reason = _reason(params)
 
     def make(context: Context, tx: Tx) -> Draft:
-        known = [drafting.policy_called(context, tx, text).id for text in records]
+        known = [drafting.policy_called(context, tx, text) for text in records]
         return drafting.revocation(context, tx, None if every else known, reason)
 
     return make

@@ -58,12 +58,17 @@ def _show(context: Context, tx: Tx, caller: Open, text: str) -> Answer:
 
 
 def shown(tx: Tx, book: Book, policy: Policy, clock: Clock, recipient: str | None = None) -> Result:
-    """One policy; `state` is in effect, or why it grants nothing now (to this recipient)."""
+    """One policy; `state` is in effect, or why it grants nothing now (to this recipient).
+
+    `superseded`: for whom and whose mail newer records govern, so that it is in effect in part.
+    """
     fault = book.standing(policy, clock, recipient)
+    names = {one.identity: _name_now(tx, one.identity, one.name) for one in policy.to}
+    parts = [] if fault else book.parts(policy, recipient)
     return {
         "id": policy.id,
         "version": policy.version,
-        "to": [_name_now(tx, one.identity, one.name) for one in policy.to],
+        "to": [names[one.identity] for one in policy.to],
         "level": policy.level,
         "classes": list(policy.classes),
         "from": [source.words for source in policy.sources],
@@ -72,7 +77,10 @@ def shown(tx: Tx, book: Book, policy: Policy, clock: Clock, recipient: str | Non
         "until": rfc3339(policy.exp_ms),
         "reason": policy.reason,
         "in_effect": not fault,
-        "state": fault or "in effect",
+        "superseded": [
+            {"to": names[to], "from": part.sender, "record": part.record} for to, part in parts
+        ],
+        "state": fault or ("in effect in part" if parts else "in effect"),
     }
 
 

@@ -103,6 +103,10 @@ def _policies(context: Context, tx: Tx, binding: Binding) -> list[Result]:
             "from": [source.words for source in policy.sources],
             "projects": list(policy.projects),
             "until": rfc3339(policy.exp_ms),
+            "superseded": [
+                {"from": part.sender, "record": part.record}
+                for _, part in book.parts(policy, binding.identity)
+            ],
         }
         for policy in book.policies()
         if policy.concerns(binding.identity) and not book.standing(policy, clock, binding.identity)
