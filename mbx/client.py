@@ -290,8 +290,35 @@ class _Attempts:
             return hidden(paths)
         if self._daemon_pid is None:
             return unreachable(paths.socket_path(), f"no answer within {self._answer_s:g} s")
-        why = f"the daemon (process {self._daemon_pid}) did not answer within {self._answer_s:g} s"
-        return unreachable(paths.socket_path(), why, f"kill -9 {self._daemon_pid}")
+        state = state_of(self._daemon_pid)
+        stopped = " is stopped and" if is_stopped(state) else ""
+        who = f"the daemon (process {self._daemon_pid}){stopped}"
+        why = f"{who} did not answer within {self._answer_s:g} s"
+        return unreachable(paths.socket_path(), why, step_for(self._daemon_pid, state))
+
+
+def state_of(pid: int) -> str:
+    """The state of a process, one letter of proc(5); "?" where nobody can say."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read(4_096).rpartition(b")")[2].split()[0].decode("ascii", "replace")
+    except (OSError, IndexError):
+        return "?"
+
+
+def is_stopped(state: str) -> bool:
+    """Whether that is the state of a process which a signal or a tracer has stopped."""
+    return state in ("T", "t")
+
+
+def step_for(pid: int | None, state: str) -> str:
+    """What helps where process `pid`, in this state, should answer or hold nothing, and does not.
+
+    One that is stopped only has to go on; killing is safe, and for one that really hangs.
+    """
+    if pid is None:
+        return "mbx daemon status"
+    return f"kill -CONT {pid}" if is_stopped(state) else f"kill -9 {pid}"
 
 
 def outcome_unknown(method: str, params: JsonObject) -> MbxError:

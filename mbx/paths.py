@@ -206,6 +206,28 @@ def _check_parent(path: str) -> None:
         raise _unsafe(parent, f"belongs to user {owner}; user {os.geteuid()} makes no files in it")
 
 
+def link_words(path: str) -> str | None:
+    """``is a link to X``, and whether X is there; None for what is no link.
+
+    Files of ours are opened without following one: a link that leads nowhere is no missing file,
+    behind which a new store or key could be begun.
+    """
+    try:
+        target = os.readlink(path)
+    except OSError:
+        return None
+    lost = "" if os.path.exists(path) else ", which is not there"
+    return f"is a link to {printable(target)}{lost}"
+
+
+def link_step(path: str) -> str:
+    """What helps against a link in the place of a file of ours."""
+    return (
+        f"put the file itself in its place (or what it is on, back); if nothing is lost, rm"
+        f" {quoted(path)}"
+    )
+
+
 def _unsafe(path: str, why: str, repair: str | None = None) -> MbxError:
     step = (
         repair or f"make {quoted(path)} a folder of your own (mode 700), or set MBX_HOME or MBX_RUN"

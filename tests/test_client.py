@@ -5,6 +5,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +15,17 @@ from typing import Any
 import pytest
 
 from mbx import __version__
-from mbx.client import ANSWER_S, Client, Clock, NoDaemon, hello_params, key_at
+from mbx.client import (
+    ANSWER_S,
+    Client,
+    Clock,
+    NoDaemon,
+    hello_params,
+    is_stopped,
+    key_at,
+    state_of,
+    step_for,
+)
 from mbx.core.errors import MbxError
 from mbx.paths import Paths
 from mbx.wire import JsonObject
@@ -234,7 +246,19 @@ def test_a_daemon_that_takes_the_call_and_hangs_is_left_in_time_and_named(paths:
         refused = refusal(paths, clock=Leaping(ANSWER_S / 4.1), changes=False)
     assert refused.code == "daemon-unreachable"
     assert f"process {os.getpid()}" in refused.message
-    assert refused.next_step == f"kill -9 {os.getpid()}"
+    assert refused.next_step == f"kill -9 {os.getpid()}", "it runs, and does not answer"
+
+
+def test_one_that_is_stopped_only_has_to_go_on() -> None:
+    with subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=-1) as child:
+        os.kill(child.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        assert is_stopped(state_of(child.pid))
+        assert step_for(child.pid, state_of(child.pid)) == f"kill -CONT {child.pid}"
+        child.kill()
+    assert state_of(child.pid) == "?"
+    assert not is_stopped(state_of(os.getpid()))
+    assert step_for(None, "?") == "mbx daemon status"
 
 
 def test_a_caller_with_less_time_says_so_and_is_answered_so_much_sooner(paths: Paths) -> None:

@@ -6,6 +6,7 @@ ends. The first line on standard output is JSON: ``{"ready": true}``, ``{"ready"
 the world.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from mbx.core.errors import MbxError
-from mbx.paths import Paths, make_folder
+from mbx.paths import Paths, link_step, link_words, make_folder
 from mbx.seclusion import close_process
 
 _FAILED = 1
@@ -41,15 +42,21 @@ def main(argv: Sequence[str]) -> int:
         _say({"error": error.as_object()})
         return error.exit_status
     except OSError as error:
-        refusal = MbxError(
-            "daemon-unreachable",
-            f"{error.filename or 'start'}: {error.strerror}",
-            "see to the disk and to the rights on the home folder, then start again",
-            errno=error.errno,
-            path=error.filename,
-        )
+        refusal = _refusal(error)
         _say({"error": refusal.as_object()})
         return refusal.exit_status
+
+
+def _refusal(error: OSError) -> MbxError:
+    """What the system refused at the start; a link in the place of a file is named as such."""
+    path = error.filename if isinstance(error.filename, str) else None
+    link = link_words(path) if path and error.errno == errno.ELOOP else None
+    if path and link:
+        message, step = f"{path} {link}", link_step(path)
+    else:
+        message = f"{path or 'start'}: {error.strerror}"
+        step = "see to the disk and to the rights on the home folder, then start again"
+    return MbxError("daemon-unreachable", message, step, errno=error.errno, path=path)
 
 
 def _lock(path: str) -> int | None:

@@ -16,7 +16,7 @@ from mbx.core.record import Record, RecordError, verify
 from mbx.daemon import codec
 from mbx.daemon.host import Host
 from mbx.daemon.world import Moment
-from mbx.paths import make_folder
+from mbx.paths import link_words, make_folder
 
 _MAX_BYTES: Final = 4_096
 _KIND: Final = "floor"
@@ -46,7 +46,7 @@ def load(path: str, host: Host) -> Floor | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _wrong(path, f"cannot be read ({error.strerror})") from error
+        raise _wrong(path, link_words(path) or f"cannot be read ({error.strerror})") from error
     try:
         return _read(content, host)
     except (CanonicalError, RecordError, KeyError, TypeError, ValueError) as error:

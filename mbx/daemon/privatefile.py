@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from mbx.core.errors import MbxError
-from mbx.paths import quoted
+from mbx.paths import link_words, quoted
 
 _MAX_BYTES: Final = 4_096
 
@@ -34,7 +34,8 @@ class PrivateFile(NamedTuple):
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self.wrong(f"cannot be read ({error.strerror})") from error
+            fault = link_words(self.path) or f"cannot be read ({error.strerror})"
+            raise self.wrong(fault) from error
         try:
             self._check(os.fstat(descriptor))
             raw = os.read(descriptor, _MAX_BYTES + 1)

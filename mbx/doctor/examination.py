@@ -138,7 +138,7 @@ def _files(situation: Situation) -> list[Check]:
     log = [looking.look(path) for path in _log_paths(paths)]
     key = looking.look(paths.host_key_path())
     private = [looking.look(path) for path in _private_paths(paths)]
-    has_store = store.kind != "missing" and store.size_bytes > 0
+    has_store = store.kind == "file" and store.size_bytes > 0
     later = "the first command makes it"
     has_home = home.kind != "missing"
     return [

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from mbx.core.limits import LOG_FILE_MAX_BYTES
 from mbx.doctor.verdict import Check, Level, Remedy, size, span
-from mbx.paths import quoted
+from mbx.paths import link_step, quoted
 
 Kind = Literal["missing", "hidden", "folder", "file", "socket", "link", "other"]
 
@@ -46,7 +46,7 @@ class Entry(NamedTuple):
     size_bytes: int = 0
     modified_ms: int = 0
     why: str = ""
-    """What the system said of a hidden one."""
+    """What the system said of a hidden one; of a link, where it leads."""
     is_of_others: bool = False
     """A folder of things that are not mbx's (`mbx.paths.is_of_others`)."""
 
@@ -102,6 +102,8 @@ def key(seen: Entry, content: bytes | None, user_id: int, *, has_store: bool) ->
             detail = f"{seen.path} is missing, but the store belongs to it"
             return Check("host key", "fail", detail, restore)
         return Check("host key", "info", "not made yet: the first start makes it")
+    if seen.kind == "link":
+        return Check("host key", "fail", f"{seen.path} {seen.why}", link_step(seen.path))
     if seen.kind != "file":
         detail = f"{seen.path} is no regular file"
         return Check("host key", "fail", detail, f"mv {path} {path}.aside, then {restore}")
@@ -130,6 +132,8 @@ def store(seen: Entry, header: bytes | None, wal: Entry, newest_schema: int) -> 
     aside = f"mbx daemon stop; mv {path} {path}.aside, then put a backup back"
     if seen.kind == "missing":
         return Check("store", "info", "not made yet: the first start makes it")
+    if seen.kind == "link":
+        return Check("store", "fail", f"{seen.path} {seen.why}", link_step(seen.path))
     if seen.kind != "file" or header is None:
         return Check("store", "fail", f"{seen.path} is no file that can be read", aside)
     if not header:
@@ -224,6 +228,8 @@ def clock(seen: Iterable[Entry], newest_ms: int | None, now_ms: int) -> Check:
 
 def _private(seen: Entry, user_id: int) -> Check | None:
     path = quoted(seen.path)
+    if seen.kind == "link":
+        return Check("modes", "fail", f"{seen.path} {seen.why}", link_step(seen.path))
     if seen.kind not in ("file", "socket"):
         detail = f"{seen.path} is no regular file"
         return Check("modes", "fail", detail, f"mv {path} {path}.aside")

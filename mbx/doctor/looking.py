@@ -12,7 +12,7 @@ from mbx.client import PROTOCOL, Clock
 from mbx.doctor.files import Entry, Kind
 from mbx.doctor.places import Command, Mount, Space, mount_of
 from mbx.doctor.serving import Locks, Probe, Process, holder_of_lock
-from mbx.paths import Paths, is_of_others
+from mbx.paths import Paths, is_of_others, link_words
 from mbx.wire import Connection, ConnectionLost, NoAnswer, WireError, encode, request
 
 PROBE_S: Final = 2.5
@@ -49,13 +49,15 @@ def look(path: str) -> Entry:
     except OSError as error:
         return Entry(path, "hidden", why=error.strerror or "?")
     kinds = dict(_KINDS)
+    kind = kinds.get(stat.S_IFMT(found.st_mode), "other")
     return Entry(
         path,
-        kinds.get(stat.S_IFMT(found.st_mode), "other"),
+        kind,
         stat.S_IMODE(found.st_mode),
         found.st_uid,
         found.st_size,
         found.st_mtime_ns // 1_000_000,
+        (link_words(path) or "") if kind == "link" else "",
     )
 
 

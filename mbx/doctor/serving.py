@@ -3,6 +3,7 @@
 import os
 from typing import Any, Final, Literal, NamedTuple
 
+from mbx.client import is_stopped, step_for
 from mbx.doctor.files import Entry
 from mbx.doctor.verdict import Check, Remedy
 from mbx.paths import printable, quoted
@@ -11,8 +12,6 @@ Outcome = Literal["absent", "forbidden", "foreign", "silent", "no-daemon", "answ
 
 SLOW_MS: Final = 1_000
 """A round trip takes less than a millisecond; this long, something is wrong with the machine."""
-
-_STOPPED: Final = frozenset("Tt")
 
 
 class Process(NamedTuple):
@@ -109,7 +108,7 @@ def daemon(probe: Probe, locks: Locks, *, home: str, has_store: bool, user_id: i
             )
         case "no-daemon":
             detail = f"what answers at the socket is no mbx daemon ({probe.why})"
-            return Check("daemon", "fail", detail, _kill(probe.pid))
+            return Check("daemon", "fail", detail, step_for(probe.pid, "?"))
         case "absent":
             return _absent(locks, has_store=has_store)
 
@@ -132,30 +131,24 @@ def _answered(probe: Probe) -> Check:
 
 def _silent(probe: Probe, locks: Locks) -> Check:
     process = locks.daemon
-    if process is not None and process.state in _STOPPED:
-        detail = f"the daemon (process {process.pid}) is stopped and does not answer"
-        return Check("daemon", "fail", detail, f"kill -CONT {process.pid}")
     pid = process.pid if process else probe.pid
-    detail = f"the daemon (process {pid}) took the connection and does not answer"
-    return Check("daemon", "fail", detail, _kill(pid))
+    state = process.state if process else "?"
+    what = "is stopped" if is_stopped(state) else "took the connection"
+    detail = f"the daemon (process {pid}) {what} and does not answer"
+    return Check("daemon", "fail", detail, step_for(pid, state))
 
 
 def _absent(locks: Locks, *, has_store: bool) -> Check:
     holder = locks.daemon
     if holder is not None:
-        state = "is stopped" if holder.state in _STOPPED else "does not listen"
+        state = "is stopped" if is_stopped(holder.state) else "does not listen"
         what = "daemon" if holder.is_daemon else holder.name
         detail = f"process {holder.pid} ({what}) holds the daemon's lock and {state}"
-        fix = f"kill -CONT {holder.pid}" if holder.state in _STOPPED else _kill(holder.pid)
-        return Check("daemon", "fail", detail, fix)
+        return Check("daemon", "fail", detail, step_for(holder.pid, holder.state))
     if not has_store:
         return Check("daemon", "info", "none runs; the first command starts it")
     detail = "none runs: what only it can see was not checked"
     return Check("daemon", "warn", detail, "mbx daemon start")
-
-
-def _kill(pid: int | None) -> str:
-    return f"kill -9 {pid}" if pid else "mbx daemon status"
 
 
 def versions(probe: Probe, installed: str, protocol: int) -> Check | None:

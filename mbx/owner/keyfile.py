@@ -27,7 +27,7 @@ from mbx.core.canonical import CanonicalError, JsonValue, encode, parse
 from mbx.core.errors import MbxError
 from mbx.core.keys import PUBLIC_BYTES, SEED_BYTES, SigningKey, key_id
 from mbx.owner.files import folder_of, unwritten, write_synced
-from mbx.paths import printable, quoted
+from mbx.paths import link_words, printable, quoted
 
 ROLE: Final = "owner"
 """The role of the key, which its id depends on."""
@@ -113,8 +113,7 @@ def load(path: str) -> SealedKey:
     except FileNotFoundError:
         raise missing(path) from None
     except OSError as error:
-        link = os.path.islink(path)
-        raise _wrong(path, "is a link" if link else f"cannot be read ({error.strerror})") from None
+        raise _wrong(path, link_words(path) or f"cannot be read ({error.strerror})") from None
     try:
         _check_entry(path, os.fstat(descriptor))
         raw = os.read(descriptor, MAX_BYTES + 1)

@@ -115,17 +115,20 @@ def test_a_killed_daemon_comes_back_on_demand_with_leases_and_mail(own_desk: Des
 
 
 @pytest.fixture
-def hung(own_desk: Desk) -> Iterator[Desk]:
-    """A daemon that takes connections and never answers."""
+def stopped(own_desk: Desk) -> Iterator[tuple[Desk, int]]:
+    """A daemon that takes connections and never answers, and its process."""
     own_desk.shell("ana")
     pid = own_desk.status()["pid"]
     os.kill(pid, signal.SIGSTOP)
-    yield own_desk
+    yield own_desk, pid
     os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.timeout(60)
-def test_a_hung_daemon_is_an_error_in_time_that_names_its_process(hung: Desk) -> None:
+def test_a_hung_daemon_is_an_error_in_time_that_names_its_process(
+    stopped: tuple[Desk, int],
+) -> None:
+    hung, pid = stopped
     commands = [
         (["daemon", "status"], 6),
         (["daemon", "stop"], 6),
@@ -142,7 +145,14 @@ def test_a_hung_daemon_is_an_error_in_time_that_names_its_process(hung: Desk) ->
         assert child.returncode == status, command
         assert error["code"] == ("outcome-unknown" if status == 75 else "daemon-unreachable")
         if status == 6:
-            assert error["next"].startswith("kill -9 ")
+            assert error["next"] == f"kill -CONT {pid}"
+            assert "is stopped" in error["message"]
+    (told,) = [
+        one
+        for one in json.loads(hung.run("doctor", "--json").stdout)["checks"]
+        if one["name"] == "daemon"
+    ]
+    assert told["fix"] == f"kill -CONT {pid}", "doctor says the same"
 
 
 def test_a_damaged_host_key_reaches_the_user_in_words_and_stays_as_it_is(own_desk: Desk) -> None:
@@ -155,6 +165,26 @@ def test_a_damaged_host_key_reaches_the_user_in_words_and_stays_as_it_is(own_des
     assert str(key) in done.stderr
     assert [line.split(":")[0] for line in done.stderr.splitlines()] == ["error", "next"]
     assert key.read_bytes() == b"damaged"
+
+
+@pytest.mark.parametrize("name", ["store.db", "host.key", "daemon.lock"])
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_link_in_the_place_of_a_file_is_called_one_and_nothing_begins_behind_it(
+    own_desk: Desk, tmp_path: Path, name: str, leads: bool
+) -> None:
+    own_desk.run("daemon", "start")
+    own_desk.run("daemon", "stop")
+    file, elsewhere = own_desk.home / name, tmp_path / "elsewhere"
+    file.rename(elsewhere if leads else tmp_path / "lost")
+    file.symlink_to(elsewhere)
+    done = own_desk.run("whoami")
+    told = f"{file} is a link to {elsewhere}" + ("" if leads else ", which is not there")
+    assert told in done.stderr
+    assert os.path.exists(elsewhere) == leads
+    if name == "store.db":
+        checks = json.loads(own_desk.run("doctor", "--json").stdout)["checks"]
+        fixes = {one["fix"] for one in checks if told in one["detail"]}
+        assert len(fixes) == 1, "one thing is said by all"
 
 
 def test_a_left_over_socket_does_not_hinder_the_start(own_desk: Desk) -> None:

@@ -101,7 +101,7 @@ def _status(session: Session, **params: object) -> JsonObject | None:
 
 def _stop(session: Session) -> bool:
     """Stop the daemon; False when none ran. Raises MbxError when it does not end."""
-    from mbx.client import NoDaemon
+    from mbx.client import NoDaemon, state_of, step_for
     from mbx.launch import ProcessEnd
 
     said = _status(session)
@@ -117,7 +117,7 @@ def _stop(session: Session) -> bool:
         raise MbxError(
             "daemon-unreachable",
             f"the daemon (process {pid}) was told to stop and still runs",
-            f"kill -9 {pid}",
+            step_for(pid, state_of(pid)),
         )
     return True
 
