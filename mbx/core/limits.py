@@ -171,7 +171,7 @@ STABLE_LINK_MS: Final = 10_000
 """A link that stood for so long starts the pauses from the beginning."""
 
 # Paired hosts: what waits for them.
-QUEUE_MAX_MESSAGES: Final = 100_000
+QUEUE_MESSAGES_MAX: Final = 100_000
 """Messages that wait for one peer; receipts, directories and owner records do not count."""
 QUEUE_MAX_BYTES: Final = 512 * 1024 * 1024
 UNOFFERED_MAX_MS: Final = 72 * 60 * 60 * 1000

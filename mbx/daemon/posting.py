@@ -7,7 +7,7 @@ from mbx.core import message
 from mbx.core.errors import MbxError
 from mbx.core.exposure import external_since, relay
 from mbx.core.lease import LeaseState, is_renewal_due
-from mbx.core.limits import EXPOSURE_MS, QUEUE_MAX_BYTES, QUEUE_MAX_MESSAGES
+from mbx.core.limits import EXPOSURE_MS, QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX
 from mbx.core.message import Draft, Envelope, Party
 from mbx.core.names import OWNER
 from mbx.core.waking import wakes
@@ -157,7 +157,7 @@ def deliver(
 def _queue(tx: Tx, new: NewMessage, no: int, peer: PeerRow) -> None:
     size_bytes, state = len(new.record.payload), outbox.stream(tx, peer.no)
     if (
-        state.queued_messages >= QUEUE_MAX_MESSAGES
+        state.queued_messages >= QUEUE_MESSAGES_MAX
         or state.queued_bytes + size_bytes > QUEUE_MAX_BYTES
     ):
         raise MbxError(

@@ -5,23 +5,55 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.daemon import Line, fresh_home
+from tests.support.daemon import Agent, Line, fresh_home
 from tests.support.hosts import PairedHost, addresses, copies, inbox, plant_pairing, until
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 
 class Two:
     """Two hosts that run, ana on the one and ben on the other."""
 
     def __init__(self, stack: ExitStack, here: PairedHost, there: PairedHost) -> None:
-        self.here, self.there = here, there
+        self.stack, self.here, self.there = stack, here, there
+        self.agents: dict[str, Agent] = {}
         plant_pairing(here, there)
         stack.enter_context(here.daemon)
         stack.enter_context(there.daemon)
         self.ana = self._holder(stack, here, "ana")
         self.ben = self._holder(stack, there, "ben")
+        until(lambda: "ben@lap" in addresses(self.ana), "ben is known here")
+        until(lambda: "ana@desk" in addresses(self.ben), "ana is known there")
+
+    def send(self, **words: object) -> str:
+        """One message from ana to ben; its id."""
+        content = {"subject": "hello", "body": "over the wire", **words}
+        sent = self.ana.call("mail.send", to=["ben@lap"], **content)
+        return str(sent["id"])
+
+    def stage(self, message_id: str) -> str:
+        """How far it came, as ana may know."""
+        return str(copies(self.ana, message_id)["ben@lap"]["stage"])
+
+    def all_of_ben(self) -> list[str]:
+        """Ids of all that ben has, in the order of arrival."""
+        found: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = self.ben.call("mail.inbox", all=True, limit=200, cursor=cursor)
+            found += [one["id"] for one in page["messages"]]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return found
+
+    def again(self, host: PairedHost, name: str) -> Line:
+        """The holder of that name speaks to a daemon that was started again."""
+        line = self.stack.enter_context(self.agents[name].connect())
+        assert line.call("session.whoami")["agent"] == name
+        return line
 
     def _holder(self, stack: ExitStack, host: PairedHost, name: str) -> Line:
-        agent = stack.enter_context(host.daemon.agent())
+        self.agents[name] = agent = stack.enter_context(host.daemon.agent())
         return stack.enter_context(agent.registered(name))
 
 
@@ -34,11 +66,55 @@ def two() -> Iterator[Two]:
 
 
 def test_mail_and_receipts_travel_between_two_daemons(two: Two) -> None:
-    until(lambda: "ben@lap" in addresses(two.ana), "ben is known here")
-    message = two.ana.call("mail.send", to=["ben"], subject="hello", body="over the wire")["id"]
-    until(lambda: inbox(two.ben), "the mail arrives")
-    [arrived] = inbox(two.ben)
+    message = two.send()
+    [arrived] = until(lambda: inbox(two.ben), "the mail arrives")
     assert (arrived["id"], arrived["from"]) == (message, "ana@desk")
-    until(lambda: copies(two.ana, message)["ben@lap"]["stage"] == "delivered", "delivered")
+    until(lambda: two.stage(message) == "delivered", "the first receipt")
     two.ben.call("mail.ack", ids=[message], outcome="acted", did="built it")
-    until(lambda: copies(two.ana, message)["ben@lap"]["did"] == "built it", "acked")
+    until(lambda: two.stage(message) == "acked", "the last receipt")
+    assert copies(two.ana, message)["ben@lap"]["did"] == "built it"
+
+
+def test_a_body_of_every_size_and_content_passes(two: Two) -> None:
+    bodies = ["", "\x01" * 262_144, "\U0001f600" * 65_536, "x" * 262_144]
+    sent = [two.send(body=body) for body in bodies]
+    until(lambda: len(inbox(two.ben)) == len(bodies), "all arrive")
+    for message, body in zip(sent, bodies, strict=True):
+        assert _read(two.ben, message) == body
+    assert [one["id"] for one in two.ben.call("mail.inbox", all=True)["messages"]] == sent
+
+
+def _read(line: Line, message: str) -> str:
+    read, offset = "", 0
+    while True:
+        [piece] = line.call("mail.read", ids=[message], offset=offset)["messages"]
+        read += str(piece["body"])
+        if piece["next_offset"] is None:
+            return read
+        offset = piece["next_offset"]
+
+
+@pytest.mark.parametrize("who", ["sender", "receiver"])
+def test_mail_survives_the_death_of_either_daemon(two: Two, who: str) -> None:
+    victim = two.here if who == "sender" else two.there
+    before = [two.send(subject=f"before {number}") for number in range(20)]
+    victim.daemon.kill()
+    victim.daemon.start()
+    if who == "sender":
+        two.ana = two.again(two.here, "ana")
+    else:
+        two.ben = two.again(two.there, "ben")
+    after = [two.send(subject=f"after {number}") for number in range(20)]
+    until(lambda: len(two.all_of_ben()) == 40, "all arrive")
+    assert two.all_of_ben() == before + after
+    until(lambda: two.stage(after[-1]) == "delivered", "receipts arrive too")
+
+
+def test_what_is_sent_while_the_other_host_is_off_arrives_when_it_is_back(two: Two) -> None:
+    two.there.daemon.stop()
+    sent = [two.send(subject=f"number {number}") for number in range(300)]
+    assert two.stage(sent[0]) == "queued"
+    two.there.daemon.start()
+    two.ben = two.again(two.there, "ben")
+    until(lambda: two.stage(sent[-1]) == "delivered", "the last one arrives")
+    assert two.all_of_ben() == sent

@@ -5,6 +5,7 @@ real daemons, TLS and sockets, whose stores are prepared while they do not run.
 """
 
 import json
+import select
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,9 @@ from mbx.store.database import Committed, Tx, run_group
 from mbx.store.migrate import open_store
 from mbx.store.peers import NewPeer
 from tests.support.daemon import Daemon, Line
+from tests.support.shells import TIMEOUT_S
 
-_TRIES: Final = 3_000
+_TURN_MS: Final = 10
 
 
 def free_port() -> int:
@@ -94,11 +96,16 @@ def plant_pairing(one: PairedHost, other: PairedHost, *, through: str | None = N
 
 
 def until(look: Callable[[], Any], what: str) -> Any:
-    """What `look` gives as soon as it is true: a bounded number of round trips, never a pause."""
-    for _ in range(_TRIES):
+    """What `look` gives as soon as it is true. Hosts tell nobody when they have heard of something.
+
+    AssertionError with `what` after the time that any wait of a test may take.
+    """
+    nothing, tries = select.poll(), int(TIMEOUT_S * 1000) // _TURN_MS
+    for _ in range(tries):
         found = look()
         if found:
             return found
+        nothing.poll(_TURN_MS)  # leaves the processors to the daemons
     raise AssertionError(f"in vain: {what}")
 
 
