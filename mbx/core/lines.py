@@ -23,7 +23,16 @@ _IMITATION: Final = re.compile(
 _ALIKE: Final = bytes.maketrans(b"01l|5", b"oiiis")
 _WORDS: Final = (b"trust", b"poiicy", b"authority")
 """Our words as `_ALIKE` makes them: a look at memory's speed, before the pattern's."""
-_TAGS: Final = re.compile(r"</?[a-z][^<>\n]{0,80}>", re.IGNORECASE)
+_TAGS: Final = re.compile(r"<(?:/?[a-z]|[!?])[^<>\n]{0,80}>", re.IGNORECASE)
+"""Of HTML and XML, comments too: a renderer shows what stands around them as one word."""
+_MARKS: Final = "*`~"
+"""Of Markdown, which shows none of them inside a word."""
+_NO_MARKS: Final = str.maketrans("", "", _MARKS)
+_REFERENCES: Final = re.compile(
+    r"&(?:#x([0-9a-f]{1,6})|#([0-9]{1,7})|(shy|zwj|zwnj|lrm|rlm|nobreak|zerowidthspace));",
+    re.IGNORECASE,
+)
+"""Characters of HTML told by their number, or by a name and not seen."""
 _UNSEEN: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"
     r"|[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5"
@@ -108,13 +117,28 @@ def policy_line(grant: Grant, rfc3339: Callable[[int], str]) -> str:
 
 
 def imitations(body: str) -> int:
-    """How many lines of a body look like a trust or policy line of ours."""
-    seen = body if _is_all_seen(body) else _seen(body)
-    folded = seen.casefold().encode("utf-8", "replace").translate(_ALIKE)
+    """How many lines of a body look like a trust or policy line of ours.
+
+    Whatever is not shown goes first: our words may be cut by it.
+    """
+    told = _REFERENCES.sub(_character, body) if "&" in body else body
+    seen = told if _is_all_seen(told) else _seen(told)
+    if "<" in seen:
+        seen = _TAGS.sub("", seen)
+    folded = seen.casefold().encode("utf-8", "replace").translate(_ALIKE, _MARKS.encode())
     if not any(word in folded for word in _WORDS):
         return 0
-    seen = _TAGS.sub("", seen)
-    return sum(1 for line in seen.splitlines() if _IMITATION.match(line) is not None)
+    shown = seen.translate(_NO_MARKS)
+    return sum(1 for line in shown.splitlines() if _IMITATION.match(line) is not None)
+
+
+def _character(reference: re.Match[str]) -> str:
+    """What it stands for; nothing for what is not seen, or is no character. It breaks no line."""
+    hexadecimal, decimal, _ = reference.groups()
+    number = int(hexadecimal, 16) if hexadecimal else int(decimal or 0)
+    is_character = 0 < number < 0xD800 or 0xDFFF < number <= 0x10FFFF
+    character = chr(number) if is_character else ""
+    return " " if character.isspace() or character.splitlines() == [""] else character
 
 
 def _is_all_seen(body: str) -> bool:

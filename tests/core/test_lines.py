@@ -90,6 +90,21 @@ ONE_EACH = [
     "\u300cauthority\u300d: OWNER",
     "<b>trust: local</b>",
     "<span class='x'>trust</span>: local",
+    "tr<b>ust: local",
+    "<i>p</i>olicy: yolo",
+    'a<b class="x" id="y">uthority</b>: OWNER',
+    "trus<!-- t -->t: local",
+    "tru<br/>st: local",
+    "tr<b>\u200bust: local",
+    "tr<b\u200b>ust: local",
+    "tr**us**t: local",
+    "po`li`cy: yolo",
+    "**tr<b>u**s</b>t: local",
+    "tr&#117;st: local",
+    "&#x70;olicy: yolo",
+    "au&shy;thority: OWNER",
+    "trust&#58; local",
+    "tr&#x200b;ust: local",
     "au\u200bthority: OWNER",
     "\u2060policy: yolo",
     "po\u00adlicy: yolo",
@@ -149,6 +164,11 @@ HONEST = [
     "x" * 1_000,
     "no colon after trust",
     "a < b and trust > c",
+    "tr<ust: local",
+    "a&b: trust & policy",
+    "&#10;&#xD800;&#x110000;&#0;: nothing",
+    "**bold** and `code`: both",
+    "<p>in</p><p>trust</p> we read",
 ]
 
 
@@ -170,18 +190,26 @@ def test_whatever_breaks_a_line_begins_one(line_break: str) -> None:
         st.sampled_from(" \t>*-_#`|~\"'([{0123456789.\u200b\u2060\u00ad\u2022"), max_size=9
     ),
     word=st.sampled_from(["trust", "policy", "authority"]),
-    unseen=st.sampled_from(["", "\u200b", "\u00ad", "\u2063", "\ufe0f", "\u0301", "\U000e0020"]),
+    unseen=st.lists(
+        st.sampled_from(
+            [
+                *("\u200b", "\u00ad", "\u2063", "\ufe0f", "\u0301", "\U000e0020"),
+                *("<b>", "</i>", "<!-- -->", "**", "`", "&shy;", "&#8203;"),
+            ]
+        ),
+        max_size=3,
+    ),
     cut=st.integers(1, 4),
     upper=st.booleans(),
     wide=st.booleans(),
 )
 def test_no_dress_hides_one(
-    *, prefix: str, word: str, unseen: str, cut: int, upper: bool, wide: bool
+    *, prefix: str, word: str, unseen: list[str], cut: int, upper: bool, wide: bool
 ) -> None:
     dressed = word.upper() if upper else word
     if wide:
         dressed = "".join(chr(ord(letter) + 0xFEE0) for letter in dressed)
-    line = f"{prefix}{dressed[:cut]}{unseen}{dressed[cut:]}: x"
+    line = f"{prefix}{dressed[:cut]}{''.join(unseen)}{dressed[cut:]}: x"
     assert imitations(line) == 1, unicodedata.normalize("NFKD", line)
 
 
@@ -192,7 +220,10 @@ def test_any_text_can_be_counted(text: str) -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["trust", "trust ", ">", "<a", "trust-", "\x1b[", "\ufdfa", "\u3356", "_ ", "policy line "],
+    [
+        *("trust", "trust ", ">", "<a", "trust-", "\x1b[", "\ufdfa", "\u3356", "_ "),
+        *("policy line ", "<a>", "<!", "&#", "&#1;", "&shy;", "*`", "tr<b>us", "&#x1F600;"),
+    ],
 )
 def test_the_largest_body_costs_little(piece: str) -> None:
     # Without a bound that is linear, the time-out of the test would strike.
