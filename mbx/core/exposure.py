@@ -88,6 +88,7 @@ def relay(
     quoted_hop: int,
     now_ms: int,
     reached: Callable[[int], Collection[int]] = lambda source_no: (),
+    overheard: Iterable[Exposure] = (),
 ) -> Relay:
     """The depth of a message of `own_no` to `recipients` (keys of identities).
 
@@ -96,12 +97,19 @@ def relay(
     within the hour is not, nor whom the source has `reached` itself. So a circle that talks for
     long goes no deeper, while a text that copies itself from agent to agent soon meets a limit. A
     note to oneself goes no deeper, and loses nothing.
+
+    `overheard`: what its kin read. That counts as well, but makes nobody known who has not written
+    to `own_no` within the hour: what the many tell each other must not stay young.
     """
     recent = [one for one in exposures if now_ms - one.read_ms < EXPOSURE_MS]
+    around = [one for one in overheard if now_ms - one.read_ms < EXPOSURE_MS]
     known = {one.source_no for one in recent} | {own_no}
     strangers = set(recipients) - known
+    for source_no in strangers & {one.source_no for one in around}:
+        if own_no in reached(source_no):
+            strangers.discard(source_no)
     hop, over_limit = quoted_hop, None
-    for one in recent:
+    for one in (*recent, *around):
         is_own = one.source_no == own_no
         if not is_own and {one.source_no}.issuperset(recipients):
             continue  # it goes back to where it came from, and nowhere else

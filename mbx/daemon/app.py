@@ -42,7 +42,7 @@ from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
 from mbx.daemon.journal import Journal, whence
 from mbx.daemon.linkstate import LinkState
-from mbx.daemon.processes import DeathWatch, boot_id, evidence
+from mbx.daemon.processes import DeathWatch, above, boot_id, evidence
 from mbx.daemon.relay import Relay
 from mbx.daemon.secondplace import SecondPlace
 from mbx.daemon.tickets import Tickets
@@ -123,6 +123,7 @@ class Daemon:
             self._holders.last_seen_ms,
             authority=self._second_place.authority,
             look=evidence,
+            see=above,
             sessions_called=self._encounters.called,
             link=self._link_state,
         )

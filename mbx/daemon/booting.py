@@ -2,18 +2,19 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Evidence, Process, is_same_boot
 from mbx.core.keys import crockford, key_id
 from mbx.core.names import OWNER, fold_host_label
-from mbx.daemon import floor, forwarding, keystore, resuming
+from mbx.daemon import floor, forwarding, keystore, kinship, resuming
 from mbx.daemon.authority import Authority
 from mbx.daemon.effects import Authorised, Effect, HandOn, Waiting
 from mbx.daemon.floor import Floor
 from mbx.daemon.host import Host
-from mbx.daemon.processes import evidence
+from mbx.daemon.processes import above, evidence
 from mbx.daemon.world import Moment, World, moment
 from mbx.paths import Paths
 from mbx.store import audit, forwards, hosts, identities, leases, sessions, waiting
@@ -43,11 +44,12 @@ def boot(
     world: World,
     boot_id: str,
     look: Callable[[Process], Evidence] = evidence,
+    see: kinship.See = above,
 ) -> Boot:
     """Load or make the host, bury the sessions whose processes ended while nobody watched.
 
-    `look` tells whether a process lives. Raises MbxError store-damaged when key and store do not
-    belong together.
+    `look` tells whether a process lives, `see` what stands above it. Raises MbxError store-damaged
+    when key and store do not belong together.
     """
     now = moment(world)
     host = _host(tx, paths.host_key_path(), now)
@@ -59,6 +61,8 @@ def boot(
             effects += resuming.end(tx, host, now, session, why)
         elif session.identity_no is not None:
             living.append((session, identities.by_no(tx, session.identity_no).name))
+            with suppress(MbxError):  # it was granted to it: that stands
+                kinship.settle(tx, see, session, now.now_ms)
     sessions.forget_unused(tx)
     effects += [HandOn(no) for no in forwards.left(tx, forwarding.LEFT_MAX)]
     owner_mailbox(tx, now)

@@ -10,6 +10,7 @@ from mbx.daemon.authority import Authority
 from mbx.daemon.effects import Effect
 from mbx.daemon.encounters import Encounter
 from mbx.daemon.host import Host
+from mbx.daemon.kinship import See
 from mbx.daemon.linkstate import LinkState
 from mbx.daemon.world import Moment
 from mbx.store.leases import LeaseRow
@@ -33,10 +34,10 @@ class Facts:
 class Context(NamedTuple):
     """One request's surroundings.
 
-    `observe` tells what is known of a lease's holder, `look` whether a process lives,
-    `sessions_called` which sessions of that cli and id spoke to this daemon, `authority` what the
-    owner signed, `link` how the link to a peer (its key) is, `last_seen_ms` when a holder was last
-    heard of in this daemon's life (ms UTC).
+    `observe` tells what is known of a lease's holder, `look` whether a process lives, `see` what
+    stands above it, `sessions_called` which sessions of that cli and id spoke to this daemon,
+    `authority` what the owner signed, `link` how the link to a peer (its key) is, `last_seen_ms`
+    when a holder was last heard of in this daemon's life (ms UTC).
     """
 
     host: Host
@@ -47,6 +48,7 @@ class Context(NamedTuple):
     uptime_ms: int
     authority: Authority
     look: Callable[[Process], Evidence]
+    see: See
     sessions_called: Callable[[str, str], Sequence[Encounter]]
     link: Callable[[int], LinkState | None]
 

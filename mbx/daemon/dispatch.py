@@ -20,6 +20,7 @@ from mbx.daemon.effects import Glimpsed, Revive, Seen
 from mbx.daemon.encounters import Encounter
 from mbx.daemon.gate import Access, Caller, Mailbox, Open, OwnerTerminal, Principal, Session
 from mbx.daemon.host import Host
+from mbx.daemon.kinship import See, nobody
 from mbx.daemon.linkstate import LinkState
 from mbx.daemon.methods import METHODS
 from mbx.daemon.methods.table import Method
@@ -81,6 +82,7 @@ class Dispatcher:
         *,
         authority: Authority | None = None,
         look: Callable[[Process], Evidence] = _unseen,
+        see: See = nobody,
         sessions_called: Callable[[str, str], Sequence[Encounter]] = _nobody,
         link: Callable[[int], LinkState | None] = _no_link,
     ) -> None:
@@ -91,6 +93,7 @@ class Dispatcher:
         self._last_seen_ms = last_seen_ms
         self._authority = authority or Authority(host.key_id)
         self._look = look
+        self._see = see
         self._sessions_called = sessions_called
         self._link = link
 
@@ -105,6 +108,7 @@ class Dispatcher:
             uptime_ms=self.world.monotonic_ms() - self.facts.started_ms,
             authority=self._authority,
             look=self._look,
+            see=self._see,
             sessions_called=self._sessions_called,
             link=self._link,
         )

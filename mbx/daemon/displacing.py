@@ -8,7 +8,7 @@ from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState
 from mbx.core.record import Record, RecordError
 from mbx.core.takeover import Takeover
-from mbx.daemon import granting
+from mbx.daemon import granting, kinship
 from mbx.daemon.context import Context, Result
 from mbx.daemon.effects import Granted
 from mbx.daemon.encounters import Encounter
@@ -88,15 +88,17 @@ def check_destination(context: Context, tx: Tx, row: LeaseRow, cli: str, session
 
 def _destination(context: Context, tx: Tx, wanted: Takeover) -> SessionRow:
     """The row of the one living session of that name."""
-    met = _living(context, tx, wanted.cli, wanted.session)
-    return sessions.find(tx, met.process, met.conversation) or sessions.create(
+    met, now_ms = _living(context, tx, wanted.cli, wanted.session), context.moment.now_ms
+    session = sessions.find(tx, met.process, met.conversation) or sessions.create(
         tx,
         cli=met.cli,
         session_id=met.session_id,
         conversation=met.conversation,
         process=met.process,
-        now_ms=context.moment.now_ms,
+        now_ms=now_ms,
     )
+    kinship.settle(tx, context.see, session, now_ms)
+    return session
 
 
 def _living(context: Context, tx: Tx, cli: str, session_id: str) -> Encounter:

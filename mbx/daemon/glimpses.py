@@ -36,6 +36,10 @@ class Glimpses:
         """What this conversation read so (older ones may be among them: the rules tell)."""
         return list(self._read.get((cli, session_id), {}).values())
 
+    def of_all(self) -> list[Exposure]:
+        """What all of them read so."""
+        return [one for known in self._read.values() for one in known.values()]
+
     def _forget(self, now_ms: int) -> None:
         for conversation, known in list(self._read.items()):
             if all(now_ms - one.read_ms >= EXPOSURE_MS for one in known.values()):

@@ -8,11 +8,13 @@ from mbx.core.canonical import JsonValue
 from mbx.core.lease import Lease, LeaseState, transition
 from mbx.core.limits import LEASE_TIMEOUT_MS
 from mbx.core.record import Sealed
+from mbx.daemon import kinship
+from mbx.daemon.context import Context
 from mbx.daemon.effects import Ended, Granted
 from mbx.daemon.gate import Session
 from mbx.daemon.host import Host
 from mbx.daemon.world import Moment
-from mbx.store import audit, exposures, identities, leases, sessions, waiting
+from mbx.store import audit, exposures, identities, kin, leases, sessions, waiting
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 from mbx.store.leases import LeaseRow
@@ -52,23 +54,27 @@ def sign_lease(
     return record, expires_ms
 
 
-def meet(tx: Tx, moment: Moment, caller: Session) -> SessionRow:
+def meet(context: Context, tx: Tx, caller: Session) -> SessionRow:
     """The row of a session that is about to hold something, or to wait for it.
 
-    It goes by what it calls itself now, and has read what it read by another label.
+    It goes by what it calls itself now, and has read what it read by another label. Raises MbxError
+    no-lease when too many processes are above it.
     """
-    lineage = caller.caller.lineage
+    lineage, now_ms = caller.caller.lineage, context.moment.now_ms
     known = sessions.find(tx, caller.process, caller.conversation)
     if known is not None:
-        return _by_label(tx, known, lineage.session_id)
-    return sessions.create(
-        tx,
-        cli=lineage.cli,
-        session_id=lineage.session_id,
-        conversation=caller.conversation,
-        process=caller.process,
-        now_ms=moment.now_ms,
-    )
+        session = _by_label(tx, known, lineage.session_id)
+    else:
+        session = sessions.create(
+            tx,
+            cli=lineage.cli,
+            session_id=lineage.session_id,
+            conversation=caller.conversation,
+            process=caller.process,
+            now_ms=now_ms,
+        )
+    kinship.settle(tx, context.see, session, now_ms)
+    return session
 
 
 def grant(
@@ -148,6 +154,7 @@ def _granted(
     leases.drop_tokens(tx, identity.no, lease.epoch - _TOKENS_KEPT_EPOCHS + 1)
     leases.add_token(tx, identity.no, lease.epoch, hashlib.sha256(token.encode()).digest())
     sessions.bind(tx, session.no, identity.no, lease.epoch)
+    kin.called(tx, session, moment.now_ms)
     waiting.leave(tx, session.no)
     if not _goes_by_process(session):  # such an id never comes back
         waiting.remember(tx, session.cli, session.session_id, identity.no, moment.now_ms)

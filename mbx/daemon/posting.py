@@ -11,12 +11,12 @@ from mbx.core.limits import EXPOSURE_MS, QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX
 from mbx.core.message import Draft, Envelope, Party
 from mbx.core.names import OWNER
 from mbx.core.waking import wakes
-from mbx.daemon import granting
+from mbx.daemon import granting, kinship
 from mbx.daemon.context import Context, Result
 from mbx.daemon.effects import Arrived, Effect, Queued
 from mbx.daemon.gate import Holder
 from mbx.daemon.times import rfc3339
-from mbx.store import exposures, leases, messages, outbox
+from mbx.store import leases, messages, outbox
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 from mbx.store.leases import LeaseRow
@@ -204,11 +204,12 @@ def _past(
     In a letter of its own nobody can tell whether it passes anything on: that one is delivered, and
     its depth says what it is worth. Raises MbxError policy-denied.
     """
-    now_ms, own = context.moment.now_ms, holder.binding
-    glimpsed = context.authority.glimpses.of(own.cli, own.session_id)
-    read = [*exposures.of_session(tx, own.cli, own.session_id), *glimpsed]
-    root_ms = now_ms if draft.origin else external_since(read, place.root_ms, now_ms)
-    if not read:
+    now_ms, office = context.moment.now_ms, context.authority
+    read = kinship.read_by(tx, office, holder.binding)
+    overheard = kinship.read_by_kin(tx, office, holder.binding, now_ms)
+    everything = (*read, *overheard)
+    root_ms = now_ms if draft.origin else external_since(everything, place.root_ms, now_ms)
+    if not everything:
         return _Past(place.hop, root_ms)
     others = {to.identity.no for to in recipients if to.identity.name != OWNER}
     passed = relay(
@@ -218,6 +219,7 @@ def _past(
         place.hop,
         now_ms,
         lambda source_no: messages.reached(tx, source_no, now_ms - EXPOSURE_MS),
+        overheard,
     )
     if passed.over_limit is not None and place.reply_no is not None:
         raise MbxError(

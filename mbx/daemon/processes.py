@@ -23,6 +23,8 @@ from mbx.core.evidence import (
     is_process_number,
     judge,
 )
+from mbx.core.kinship import Above
+from mbx.core.kinship import above as above_in
 from mbx.core.terminal import NO_PROCESS, Terminal, owners_terminal
 from mbx.kernel import Kernel, Peer
 from mbx.kernel import ancestry as ancestors
@@ -123,6 +125,31 @@ def terminal_of(peer: Peer) -> Terminal:
         if not found.unknown:
             break
     return found
+
+
+def above(process: Process) -> Above:
+    """What stands above a process now.
+
+    A process of another user that is hidden from us ends it: our sessions are none of that user's.
+    """
+    found = Above()
+    for _ in range(WALK_ATTEMPTS_MAX):  # an ancestor may end during the walk
+        found = above_in(ancestry(process.pid), process)
+        if found.end is None or found.end.is_too_far:
+            return found
+    is_others = found.end is not None and _is_of_another_user(found.end.pid)
+    return found._replace(end=None) if is_others else found
+
+
+def _is_of_another_user(pid: int) -> bool:
+    """Whether a process lives that we may not signal. Signal 0 does nothing to it."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 # -- life and death -------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from mbx.daemon.gate import Session
 from mbx.daemon.host import Host
 from mbx.daemon.methods import identity as identity_methods
 from mbx.daemon.world import Moment
-from mbx.store import identities, leases, sessions, waiting
+from mbx.store import exposures, identities, kin, leases, sessions, waiting
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 from mbx.store.sessions import SessionRow
@@ -40,8 +40,9 @@ def arrive(context: Context, tx: Tx, caller: Session, wish: Wish) -> Answer:
         return Answer({})
     wanted = _wanted(context, tx, caller, wish, session)
     if wanted is None or wanted.retired_ms is not None:
+        _remember_what_it_read(context, tx, caller)
         return Answer({})
-    session = granting.meet(tx, context.moment, caller)
+    session = granting.meet(context, tx, caller)
     row = leases.find(tx, wanted.no)
     if row.lease.state is LeaseState.HELD:
         verdict = claimable(row.lease, context.observe(row))
@@ -52,6 +53,14 @@ def arrive(context: Context, tx: Tx, caller: Session, wish: Wish) -> Answer:
         row = identity_methods.displace(context, tx, caller, row, holder, verdict.reason)
     granted = granting.grant(context.host, context.moment, tx, wanted, row, session)
     return Answer({}, (granted,))
+
+
+def _remember_what_it_read(context: Context, tx: Tx, caller: Session) -> None:
+    """A conversation that goes on without identity may still tell those below it what it read."""
+    lineage = caller.caller.lineage
+    label = (lineage.cli, lineage.session_id)
+    if exposures.of_session(tx, *label) and not kin.is_known(tx, caller.process, *label):
+        granting.meet(context, tx, caller)
 
 
 def serve(tx: Tx, host: Host, moment: Moment, identity_no: int) -> Granted | None:

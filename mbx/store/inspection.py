@@ -37,6 +37,10 @@ _STATE: Final = (
         "SELECT 'exposure', cli, session_id, source_no, root_ms, hop, hop_limit, read_ms"
         " FROM exposures ORDER BY cli, session_id, source_no"
     ),
+    (
+        "SELECT 'kin', ancestor, process, cli, session_id, is_agent FROM kin"
+        " ORDER BY ancestor, process, cli, session_id"
+    ),
 )
 """Everything a refused call must leave alone.
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mbx.core.exposure import Exposure, external_since, joined, relay, root_at_reading
+from mbx.core.exposure import Exposure, Relay, external_since, joined, relay, root_at_reading
 from mbx.core.limits import EXPOSURE_MS
 
 NOW = 1_700_000_000_000
@@ -157,6 +157,38 @@ def test_a_reading_is_passed_on_for_an_hour(age_ms: int, hop: int) -> None:
     assert depth(read(A, hop=3, read_ms=NOW - age_ms), to={B}) == hop
 
 
+# -- kin ------------------------------------------------------------------------------------------
+
+
+def around(
+    *overheard: Exposure,
+    to: set[int],
+    read_too: tuple[Exposure, ...] = (),
+    wrote: frozenset[int] = frozenset(),
+) -> Relay:
+    """What kin read, and whom the identities in `wrote` have written to: ME."""
+    return relay(
+        read_too, to, ME, 0, NOW, lambda source: {ME} if source in wrote else (), overheard
+    )
+
+
+def test_what_kin_read_is_passed_on_as_what_oneself_read() -> None:
+    assert around(read(A, hop=3), to={B}).hop == 4
+    assert around(read(A, hop=3), to={A}).hop == 0
+    assert around(read(ME, hop=3), to={B}).hop == 3
+    assert around(read(A, hop=3), to={B}, read_too=(read(A),)).hop == 4
+    assert around(read(A, hop=3), to={B}, read_too=(read(B),)).hop == 3
+    assert around(read(A, hop=6), to={B}).over_limit == 6
+    assert around(read(A, hop=3, read_ms=NOW - HOUR), to={B}).hop == 0
+
+
+def test_whom_kin_heard_is_new_unless_it_wrote_to_this_identity() -> None:
+    assert around(read(A, hop=3), read(B), to={B}).hop == 4
+    assert around(read(A, hop=3), read(B), to={B}, wrote=frozenset({B})).hop == 3
+    assert around(read(A, hop=3), read(B), to={B, C}, wrote=frozenset({B})).hop == 4
+    assert around(read(A, hop=3), to={B}, wrote=frozenset({B})).hop == 4, "nobody heard it"
+
+
 @pytest.mark.parametrize("limit", [6, 20])
 def test_the_limit_forbids_one_hop_more(limit: int) -> None:
     for hop, over in ((limit - 2, None), (limit - 1, None), (limit, limit)):
@@ -168,6 +200,31 @@ def test_the_limit_forbids_one_hop_more(limit: int) -> None:
 
 def test_the_owner_alone_can_always_be_told() -> None:
     assert relay([read(A, hop=6)], (), ME, 0, NOW).over_limit is None
+
+
+some = st.lists(
+    st.builds(
+        Exposure,
+        st.integers(1, 4),
+        st.none() | st.integers(NOW - HOUR, NOW),
+        st.integers(0, 8),
+        st.none() | st.just(6),
+        st.integers(NOW - HOUR - 1, NOW),
+    ),
+    max_size=4,
+)
+
+
+@given(some, some, st.sets(st.integers(1, 5), min_size=1))
+def test_kin_never_make_a_text_younger_nor_cleaner(
+    own: list[Exposure], overheard: list[Exposure], recipients: set[int]
+) -> None:
+    alone = relay(own, recipients, ME, 0, NOW)
+    together = relay(own, recipients, ME, 0, NOW, overheard=overheard)
+    assert together.hop >= alone.hop
+    assert alone.over_limit is None or together.over_limit is not None
+    clean, root_ms = external_since(own, None, NOW), external_since(own + overheard, None, NOW)
+    assert clean is None or (root_ms is not None and root_ms >= clean)
 
 
 @given(

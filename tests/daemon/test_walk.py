@@ -25,6 +25,7 @@ from mbx.core.evidence import (
     SessionKey,
     Unreadable,
 )
+from mbx.core.kinship import Above
 from mbx.core.terminal import NO_PROCESS, NO_TERMINAL, TOO_FAR, Terminal
 from mbx.daemon import processes
 from mbx.daemon.processes import ancestry, evidence, peer_of
@@ -372,6 +373,66 @@ def test_a_caller_below_too_many_processes_has_no_session_no_terminal_and_no_use
             assert processes.walk(peer, (), SessionKey("claude", "claimed")).verdict == "none"
             assert processes.terminal_of(peer) == Terminal(False, TOO_FAR)
         shell.finish()
+
+
+def test_everything_up_to_pid_1_stands_above_a_process(
+    shell: Shell, door: Door, folder: Path
+) -> None:
+    claude, su = look_alike(folder, "claude"), look_alike(folder, "su")
+    below = f"{su} --norc --noprofile -c 'bash -c \"CALL; :\"; :'"
+    text = f"{claude} --norc --noprofile -c {shlex.quote(f'{below}; :')}; :"
+    shell.start(text.replace("CALL", door.call))
+    with door.answer() as peer:
+        found = processes.above(process_of(peer.pid))
+        assert found.end is None
+        names = [entry.argv[0] for entry in ancestry(peer.pid) if isinstance(entry, ProcessEntry)]
+        places = [place for place, one in enumerate(found.ancestors, 1) if one.is_agent]
+        assert [Path(names[place]).name for place in places][:1] == ["claude"]
+        assert found.ancestors[3].process == process_of(shell.pid)
+        assert found.ancestors[-1].process.pid == 1
+    shell.finish()
+
+
+def test_too_many_processes_above_one_are_told(door: Door, shell: Shell) -> None:
+    deep = [sys.executable, "-I", "-S", "-c", _DEEP, str(ANCESTORS_MAX), *door.argv]
+    shell.start(shlex.join(deep))
+    with door.answer() as peer:
+        end = processes.above(process_of(peer.pid)).end
+        assert end is not None
+        assert end.is_too_far
+    shell.finish()
+
+
+def test_of_a_process_that_has_ended_nothing_above_is_known(door: Door) -> None:
+    with subprocess.Popen(door.argv) as caller:
+        with door.answer():
+            process = process_of(caller.pid)
+        caller.wait()
+        assert processes.above(process) == Above(end=Unreadable(caller.pid))
+
+
+@pytest.mark.parametrize(("told", "is_end"), [(PermissionError, False), (None, True)])
+def test_what_another_user_hides_ends_what_is_looked_for_and_nothing_else_does(
+    told: type[OSError] | None,
+    is_end: bool,
+    kernel: Kernel,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As under /proc with hidepid: its entry is not shown, and a signal tells whose it is."""
+    own, parent = process_of(os.getpid()), os.getppid()
+    read_entry, kill = kernel.read_entry, os.kill
+
+    def hiding(pid: int) -> ProcessEntry | Unreadable | None:
+        return Unreadable(pid) if pid == parent else read_entry(pid)
+
+    def asked(pid: int, number: int) -> None:
+        if told is not None and (pid, number) == (parent, 0):
+            raise told
+        kill(pid, number)
+
+    monkeypatch.setattr(kernel, "read_entry", hiding)
+    monkeypatch.setattr(os, "kill", asked)
+    assert processes.above(own) == Above(end=Unreadable(parent) if is_end else None)
 
 
 def test_a_parent_that_ends_during_the_walk_is_replaced_by_the_next(

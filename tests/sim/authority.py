@@ -331,7 +331,31 @@ def authority_never_grows(case: Case) -> list[str]:
                 found += [f"{who}: {what}" for what in _washed(reading, writing)]
                 step = _step(case, writing, reading, known[writing.conversation])
                 found += [f"{who}: {w}" for w in _climbed(case, book, reading, writing, step)]
+        for reading in _read_by_kin(case, writing, readings):
+            found += [f"{who}, by kin: {what}" for what in _washed(reading, writing)]
+            step = _step(case, writing, reading, _wrote_to(case, writing))
+            found += [f"{who}, by kin: {w}" for w in _climbed(case, book, reading, writing, step)]
     return found
+
+
+def _read_by_kin(
+    case: Case, writing: _Writing, readings: Mapping[str, list[_Reading]]
+) -> Iterator[_Reading]:
+    """What sessions above, below and beside its writer read before it was written."""
+    writer, told = writing.conversation, case.family.may_have_told
+    for reader in case.family.sessions:
+        for reading in readings.get(reader, ()) if reader != writer else ():
+            if _counts(case, reading, writing) and told(reader, reading.seq, writer, writing.seq):
+                yield reading
+
+
+def _wrote_to(case: Case, writing: _Writing) -> set[str]:
+    """Who ever wrote to the identity, or to anybody, by the conversation's own doing."""
+    known = set(_may_have_read(case)[writing.conversation])
+    for message in case.final.messages:
+        if any(to["identity"] == writing.sender for to in message.content["to"]):
+            known.add(message.source)
+    return known
 
 
 def _readings(case: Case) -> Mapping[str, list[_Reading]]:
@@ -417,11 +441,16 @@ def _carries(content: Any, root_ms: int) -> bool:
 
 def _washed(reading: _Reading, writing: _Writing) -> list[str]:
     since, root_ms = writing.message.content["external_since"], reading.root_ms
-    if root_ms is None or writing.call.at_ms - root_ms >= HOUR_MS:
+    if not _is_external(reading, writing) or root_ms is None:
         return []
     if not _carries(writing.message.content, root_ms):
         return [f"its writer read what came from outside at {root_ms}, it says {since}"]
     return []
+
+
+def _is_external(reading: _Reading, writing: _Writing) -> bool:
+    """Is what was read from outside, for the writing too?"""
+    return reading.root_ms is not None and writing.call.at_ms - reading.root_ms < HOUR_MS
 
 
 def _step(case: Case, writing: _Writing, reading: _Reading, known: set[str]) -> int:
@@ -476,8 +505,14 @@ def met(case: Case) -> Iterator[str]:
         for entry in answer.result.get("messages", ()) if call.method == "mail.read" else ():
             line = entry["policy_line"]
             yield f"told {next((name for part, name in _TOLD if part in line), 'nothing but ask')}"
-    for many in _readings(case).values():
+    readings = _readings(case)
+    for many in readings.values():
         yield from ("read from outside" for one in many if one.root_ms is not None)
+    for writing in _writings(case):
+        by_kin = [*_read_by_kin(case, writing, readings)]
+        yield from ("written under what kin read",) * bool(by_kin)
+        if any(_is_external(one, writing) for one in by_kin):
+            yield "written under what kin read from outside"
     for message in case.final.messages:
         if message.content["external_since"] is not None:
             yield "written under what came from outside"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from tests.sim.family import Family, family
 from tests.sim.history import Call, Commit, Event, Return
 from tests.sim.image import Delivery, Image, Message
 from tests.sim.oracle import Ledger, ledger
@@ -73,6 +74,10 @@ class Case:
     @cached_property
     def ledger(self) -> Ledger:
         return ledger(self.events)
+
+    @cached_property
+    def family(self) -> Family:
+        return family(self.events)
 
     @cached_property
     def timeline(self) -> Timeline:

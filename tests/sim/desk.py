@@ -12,6 +12,7 @@ from mbx.daemon import booting
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.dispatch import Dispatcher, Work
 from mbx.daemon.effects import Ended, Granted, Revive, Seen
+from mbx.daemon.kinship import nobody
 from mbx.store import database, inspection
 from mbx.store.database import Committed, Tx
 from mbx.store.leases import LeaseRow
@@ -42,7 +43,7 @@ class Desk(OfficeDesk):
         self.attempt = None
 
         def unit(tx: Tx) -> booting.Boot:
-            return booting.boot(tx, ground().paths, self.world, BOOT, self.look)
+            return booting.boot(tx, ground().paths, self.world, BOOT, self.look, nobody)
 
         boot = self._committed(unit)[0]
         self.host = boot.host

@@ -61,6 +61,16 @@ class Died:
     """The holder process of a session ended."""
 
     session: str
+    process: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A session was granted something; `above`: the agent CLIs and runs then above its process."""
+
+    session: str
+    process: str
+    above: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +102,7 @@ class Damaged:
     record_id: str
 
 
-Event = Call | Return | Commit | Died | Silent | Reopened | Damaged
+Event = Call | Return | Commit | Died | Placed | Silent | Reopened | Damaged
 
 
 def lines(events: Sequence[Event]) -> Iterator[str]:

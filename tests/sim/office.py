@@ -77,9 +77,11 @@ class Office:
         table: ProcessTable,
         files: Files,
         journal: Journal,
+        placed: Callable[[Granted], None] = lambda effect: None,
     ) -> None:
         self.connection = connection
         self.files = files
+        self._placed = placed
         self.writes: list[Waiting] = []
         self.reads: list[Waiting] = []
         self.grants: dict[Address, tuple[str, int]] = {}
@@ -99,6 +101,7 @@ class Office:
             self.holders.last_seen_ms,
             authority=self.second_place.authority,
             look=table.look,
+            see=table.see,
             sessions_called=self.encounters.called,
         )
         self._timers = Timers(
@@ -119,7 +122,7 @@ class Office:
 
     def _boot(self, paths: Paths, table: ProcessTable) -> Boot:
         def unit(tx: Tx) -> Boot:
-            return booting.boot(tx, paths, self.world, table.boot_id, table.look)
+            return booting.boot(tx, paths, self.world, table.boot_id, table.look, table.see)
 
         outcome = database.run_group(self.connection, [self._journaled(unit, None)])[0]
         if not isinstance(outcome, Committed):
@@ -233,6 +236,7 @@ class Office:
                 self.holders.heard(effect.identity_no, effect.epoch)
             case Granted():
                 self.holders.granted(effect)
+                self._placed(effect)
                 self.grants[effect.process, effect.conversation] = (effect.identity, effect.epoch)
                 self.files.write(
                     effect.cli, effect.session_id, effect.identity, effect.epoch, effect.token

@@ -14,10 +14,10 @@ from mbx.core.exposure import Exposure, Relay
 from mbx.core.lease import LeaseState
 from mbx.core.policy import Policy, Sender
 from mbx.core.record import Record, Sealed
-from mbx.daemon import applying, displacing, granting, posting
+from mbx.daemon import applying, displacing, granting, kinship, posting
 from mbx.daemon.applying import Applied
 from mbx.daemon.context import Context
-from mbx.store import identities, leases, owners, sessions
+from mbx.store import identities, kin, leases, owners, sessions
 from mbx.store.database import Tx
 from tests.sim.defects import Defect
 
@@ -209,6 +209,26 @@ def the_limit_of_hops_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(posting, "relay", lambda *told: relay(*told)._replace(over_limit=None))
 
 
+def what_is_started_below_begins_clean(patch: pytest.MonkeyPatch) -> None:
+    """A session has read what it read itself, and no more."""
+    patch.setattr(kinship, "read_by_kin", lambda *told: [])
+
+
+def what_is_read_below_stays_there(patch: pytest.MonkeyPatch) -> None:
+    """What stands above counts for those below; not the other way round."""
+    conversations = kin.conversations
+
+    def upwards(tx: Tx, session_no: int) -> list[tuple[str, str]]:
+        own = sessions.by_no(tx, session_no)
+        if own is None:
+            return []
+        query = "SELECT cli, session_id FROM kin WHERE ancestor = ? AND process <> ancestor"
+        below = {tuple(row) for row in tx.all(query, (kin.key(own.process),))}
+        return [one for one in conversations(tx, session_no) if one not in below]
+
+    patch.setattr(kin, "conversations", upwards)
+
+
 # --- the host's word ------------------------------------------------------------------------------
 
 
@@ -242,5 +262,7 @@ OWNER_DEFECTS: Final = (
     Defect(a_release_washes_a_conversation_clean, "I14"),
     Defect(hops_are_not_counted, "I14"),
     Defect(the_limit_of_hops_is_not_looked_at, "I14"),
+    Defect(what_is_started_below_begins_clean, "I14"),
+    Defect(what_is_read_below_stays_there, "I14"),
 )
 """Found by one play of a seed."""

@@ -14,7 +14,7 @@ from mbx.core.evidence import Claim, Lineage, SessionKey
 from mbx.core.limits import LEASE_TIMEOUT_MS
 from mbx.daemon.gate import Caller
 from mbx.store.database import Committed, Outcome, StoreFailure
-from tests.sim import authority, episodes, image
+from tests.sim import authority, episodes, family, image
 from tests.sim.case import SENDS, Case
 from tests.sim.clients import KINDS, Op, Session, Wishes
 from tests.sim.disk import FAULTS, GROUP_POINTS, OFFICE_POINTS, Crash, Plan, open_image
@@ -104,6 +104,7 @@ class Scene:
         self.owner = Owner(
             chance=random.Random(f"owner {self.seed}"), next_no=self.wishes.next_no, seed=self.seed
         )
+        self.kinship = random.Random(f"kinship {self.seed}")
         self.zeal = self.chance.choice((0.0, 0.4, 0.7, 0.7, 0.9))
         self.attempts = 0
         self.now = 0
@@ -366,7 +367,7 @@ class Scene:
             if self.table.is_alive(session.process):
                 continue
             self.totals.count("deaths")
-            self.events.append(Died(session.label))
+            self.events.append(Died(session.label, family.name_of(session.process)))
             self.sessions.remove(session)
             self.dead = [*self.dead, session][-6:]
             kept = self.files.kept.get((session.kind, session.session_id))
@@ -383,7 +384,7 @@ class Scene:
         if kind == "codex" and shared:
             process = self.chance.choice(shared).process
         else:
-            process = self.table.start(KINDS[kind])
+            process = self.table.start(KINDS[kind], family.parent_of(self, kind))
             self.totals.count("pids used again", self.table.take_reused())
         conversation = f"talk-{self.chance.getrandbits(32):x}" if kind == "codex" else ""
         self.sessions.append(Session(kind, process, conversation))
@@ -534,7 +535,15 @@ class Scene:
         self.connection = open_image(pages, self._note)
         self.connection.plan = plan
         places, journal = ground().paths, ground().journal
-        office = Office(self.connection, places, self.world, self.table, self.files, journal)
+        office = Office(
+            self.connection,
+            places,
+            self.world,
+            self.table,
+            self.files,
+            journal,
+            partial(family.placed, self),
+        )
         self.connection.plan = None
         return office
 

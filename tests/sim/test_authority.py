@@ -9,7 +9,7 @@ import pytest
 
 from mbx.core.record import Record
 from tests.sim.checker import violations
-from tests.sim.history import Damaged, Died
+from tests.sim.history import Damaged, Died, Placed
 from tests.sim.image import Message
 from tests.sim.mandates import ASK, HOUR_MS, Reign, key_of
 
@@ -339,6 +339,81 @@ def a_text_was_passed_on_beyond_its_limit(story: Reign) -> None:
     story.send(BEN, "ben", ["cleo"], hop=7, reply_to=deep.id)
 
 
+# --- I14, of sessions below sessions --------------------------------------------------------------
+
+
+def _below(story: Reign, *lines: tuple[str, ...]) -> None:
+    """Each of `lines` is a session, and what stands above it; a process goes by its session."""
+    for session, *above in lines:
+        story.events.append(Placed(session, session, tuple(above)))
+
+
+def what_is_below_writes_clean(story: Reign) -> None:
+    _below(story, (BEN,), (CLEO, BEN))
+    story.read(BEN, "ben", _outside(story))
+    story.send(CLEO, "cleo", ["ada"], hop=1)
+
+
+def what_was_read_below_leaves_no_mark(story: Reign) -> None:
+    _below(story, (BEN, CLEO), (CLEO,))
+    story.read(BEN, "ben", _outside(story))
+    story.send(CLEO, "cleo", ["ada"], hop=1)
+
+
+def what_one_below_reads_another_writes_clean(story: Reign) -> None:
+    """What stands above both holds nothing."""
+    _below(story, (BEN, "claude"), (CLEO, "run", "claude"))
+    story.read(BEN, "ben", _outside(story))
+    story.send(CLEO, "cleo", ["ada"], hop=1)
+
+
+def the_end_of_what_was_above_washes_it_off(story: Reign) -> None:
+    _below(story, (BEN,), (CLEO, BEN))
+    story.read(BEN, "ben", _outside(story))
+    story.events.append(Died(BEN, BEN))
+    story.send(CLEO, "cleo", ["ada"], hop=1)
+
+
+def a_hop_is_not_counted_through_what_is_below(story: Reign) -> None:
+    _below(story, (BEN,), (CLEO, BEN))
+    story.read(BEN, "ben", story.send(ADA, "ada", ["ben"], hop=3))
+    story.send(CLEO, "cleo", ["ben"], hop=0)
+
+
+def _strangers(story: Reign) -> None:
+    _below(story, (BEN, "shell/7"), (CLEO, "shell/8"))
+
+
+def _of_one_process(story: Reign) -> None:
+    for session in (BEN, CLEO):
+        story.events.append(Placed(session, "codex", ()))
+
+
+def _when_it_had_ended(story: Reign) -> None:
+    story.events.append(Placed(BEN, BEN, ()))
+    story.events.append(Died(BEN, BEN))
+    story.events.append(Placed(CLEO, CLEO, (BEN,)))
+
+
+@pytest.mark.parametrize("place", [_strangers, _of_one_process, _when_it_had_ended])
+def test_strangers_write_what_they_like(place: Lie) -> None:
+    story = usual()
+    place(story)
+    story.read(BEN, "ben", _outside(story))
+    story.send(CLEO, "cleo", ["ada"])
+    assert violations(story.case()) == {}
+
+
+def test_what_one_below_passes_on_with_its_mark_is_good() -> None:
+    story = usual()
+    _below(story, (BEN,), (CLEO, BEN))
+    message = _outside(story)
+    story.read(BEN, "ben", message)
+    told: dict[str, Any] = {"hop": 1, "external_since": message.content["external_since"]}
+    story.send(CLEO, "cleo", ["ben"], **told)
+    assert violations(story.case()) == {}
+
+
 BAD = {
     "I9": [
         a_takeover_ended_another_epoch,
@@ -387,6 +462,11 @@ BAD = {
         a_hop_is_not_counted,
         an_answer_forgets_the_hops,
         a_text_was_passed_on_beyond_its_limit,
+        what_is_below_writes_clean,
+        what_was_read_below_leaves_no_mark,
+        what_one_below_reads_another_writes_clean,
+        the_end_of_what_was_above_washes_it_off,
+        a_hop_is_not_counted_through_what_is_below,
     ],
 }
 

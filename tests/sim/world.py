@@ -5,7 +5,7 @@ Nothing here reads the machine: two runs of one seed see the same.
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mbx.core.evidence import (
     Claim,
@@ -18,6 +18,7 @@ from mbx.core.evidence import (
     find_session,
     judge,
 )
+from mbx.core.kinship import Above, above
 
 _FIRST_MS = 1_750_000_000_000
 _PIDS = range(100, 112)
@@ -74,13 +75,14 @@ class ProcessTable:
     def boot_id(self) -> str:
         return f"boot-{self.boot}"
 
-    def start(self, argv: tuple[str, ...]) -> Process:
-        """A new process below pid 1."""
+    def start(self, argv: tuple[str, ...], below: Process | None = None) -> Process:
+        """A new process below another, or below pid 1."""
         pid = self.chance.choice([pid for pid in _PIDS if pid not in self.living])
         self.reused_pids += pid in self._used
         self._used.add(pid)
         self.ticks += self.chance.randint(1, 3)
-        entry = ProcessEntry(pid, 1, self.ticks, argv[0], argv, forked=False)
+        parent = below.pid if below is not None and self.is_alive(below) else 1
+        entry = ProcessEntry(pid, parent, self.ticks, argv[0], argv, forked=False)
         self.living[pid] = Living(entry)
         return Process(pid, self.ticks, self.boot_id)
 
@@ -90,9 +92,12 @@ class ProcessTable:
         return taken
 
     def kill(self, process: Process) -> None:
-        """The process ends."""
+        """The process ends; those below it are from now on below pid 1."""
         if self.is_alive(process):
             del self.living[process.pid]
+            for one in self.living.values():
+                if one.entry.ppid == process.pid:
+                    one.entry = replace(one.entry, ppid=1)
 
     def reboot(self) -> None:
         """Every process ends; numbers and ticks begin again."""
@@ -127,12 +132,17 @@ class ProcessTable:
         if claim != "self":
             parent = above.entry.pid if above else 1
             yield ProcessEntry(90, parent, self.ticks, "mbx", ("python3", "/usr/bin/mbx"))
-        if above is not None and above.hidden:
-            yield Unreadable(above.entry.pid)
-            return
-        if above is not None:
+        while above is not None:
+            if above.hidden:
+                yield Unreadable(above.entry.pid)
+                return
             yield above.entry
+            above = self.living.get(above.entry.ppid)
         yield ProcessEntry(1, 0, 1, "init", ("init",))
+
+    def see(self, process: Process) -> Above:
+        """What `mbx.daemon.processes.above` would say."""
+        return above(self._chain(process, "self"), process)
 
 
 class SimWatch:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from mbx.core.errors import MbxError
-from mbx.core.evidence import Evidence, Lineage, Process, SessionKey
+from mbx.core.evidence import HARNESSES, RUN, Evidence, Lineage, Process, SessionKey
 from mbx.core.keys import SigningKey, key_id
+from mbx.core.kinship import Above, Ancestor
 from mbx.core.lease import Observation
 from mbx.core.terminal import Terminal
 from mbx.daemon import booting
@@ -66,6 +67,8 @@ class OfficeDesk:
     effects: list[Effect] = field(default_factory=list)
     label: str = "desk"
     key: SigningKey = KEY
+    above: dict[int, Above] = field(default_factory=dict)
+    """What stands above the process with a pid; nothing where none is told."""
 
     def __post_init__(self) -> None:
         self.connection: sqlite3.Connection = open_store(":memory:")
@@ -80,6 +83,7 @@ class OfficeDesk:
             lambda identity_no: None,
             authority=Authority(self.host.key_id),
             look=lambda process: self.evidence.get(process.pid, "unknown"),
+            see=lambda process: self.above.get(process.pid, Above()),
             sessions_called=self.encounters.called,
         )
 
@@ -141,6 +145,17 @@ class OfficeDesk:
         self.call(caller, "identity.register", name=name, role="dev")
         return caller
 
+    def below(self, pid: int, *callers: Caller) -> None:
+        """Let the process with this pid run below the processes of `callers`, nearest first."""
+        found = []
+        for caller in callers:
+            lineage = caller.lineage
+            process = lineage.process or lineage.undecided
+            assert process is not None
+            is_agent = lineage.cli in HARNESSES or lineage.cli == RUN
+            found.append(Ancestor(process, is_agent))
+        self.above[pid] = Above(tuple(found))
+
     def _observe(self, row: LeaseRow) -> Observation | None:
         held = self.rows("SELECT pid FROM sessions WHERE no = ?", row.lease.session_no)
         if not held:
@@ -155,6 +170,12 @@ def shell(pid: int, *, boot_id: str = BOOT, granted_epoch: int | None = None) ->
     process = Process(pid, pid * 10, boot_id)
     lineage = Lineage("session", "shell", f"{pid}-{pid * 10}", process, "shell", reason="a shell")
     return Caller(lineage, granted_epoch=granted_epoch)
+
+
+def run(pid: int) -> Caller:
+    """A caller below the `mbx run` with this pid."""
+    process = Process(pid, pid * 10, BOOT)
+    return Caller(Lineage("session", RUN, f"{pid}-{pid * 10}", process, "run", reason="a run"))
 
 
 def conversation(pid: int, session_id: str, cli: str = "opencode") -> Caller:

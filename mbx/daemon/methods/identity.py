@@ -251,7 +251,7 @@ def _grant(context: Context, tx: Tx, caller: Session, identity: IdentityRow) -> 
     row = leases.find(tx, identity.no)
     if row.lease.state is LeaseState.HELD:
         row = _lapse_or_refuse(context, tx, caller, identity, row)
-    session = granting.meet(tx, context.moment, caller)
+    session = granting.meet(context, tx, caller)
     granted = granting.grant(context.host, context.moment, tx, identity, row, session)
     return Answer(_claimed(context, tx, identity, granted.epoch), (granted,))
 

@@ -11,6 +11,7 @@ from mbx.core.errors import MbxError
 from mbx.core.evidence import SessionKey, own_id
 from mbx.core.exposure import external_since
 from mbx.core.limits import EXPOSURE_MS, TICKET_TTL_MS
+from mbx.daemon import kinship
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.effects import Ticketed
 from mbx.daemon.gate import Access, Open, Session
@@ -18,7 +19,7 @@ from mbx.daemon.methods.table import Method, open_method
 from mbx.daemon.params import Params
 from mbx.daemon.tickets import digest_of
 from mbx.daemon.times import rfc3339
-from mbx.store import exposures, identities, sessions, waiting
+from mbx.store import identities, sessions, waiting
 from mbx.store.bindings import Binding
 from mbx.store.database import Tx
 
@@ -114,11 +115,11 @@ def _policies(context: Context, tx: Tx, binding: Binding) -> list[Result]:
 
 
 def _external(context: Context, tx: Tx, binding: Binding) -> str | None:
-    """Until when what the session writes counts as from outside, since it read such a thing."""
+    """Until when what the session writes counts as from outside, since it or its kin read such."""
     now_ms = context.moment.now_ms
-    glimpsed = context.authority.glimpses.of(binding.cli, binding.session_id)
-    read = [*exposures.of_session(tx, binding.cli, binding.session_id), *glimpsed]
-    root_ms = external_since(read, None, now_ms)
+    read = kinship.read_by(tx, context.authority, binding)
+    overheard = kinship.read_by_kin(tx, context.authority, binding, now_ms)
+    root_ms = external_since((*read, *overheard), None, now_ms)
     return None if root_ms is None else rfc3339(root_ms + EXPOSURE_MS)
 
 
