@@ -1,0 +1,322 @@
+"""The links of two hosts over their stores: real machines and rules, wires made of lists.
+
+Texts move when a test says so, so that a wire can be cut between any two of them.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from mbx.core.errors import MbxError
+from mbx.daemon import relaying
+from mbx.daemon.context import Answer
+from mbx.daemon.dispatch import Work
+from mbx.daemon.effects import Queued
+from mbx.daemon.links import Links
+from mbx.daemon.linkstate import LinkState
+from mbx.store import outbox, peers
+from mbx.store.database import Committed, Outcome, Refused
+from mbx.store.peers import PeerRow
+from tests.support.paired import PairedDesk, desk, pair, sent
+
+STORES = {"desk": "0" * 26, "lap": "1" * 26}
+
+
+@dataclass
+class ListWire:
+    """One end of a connection: what is sent lies in `out` until it is moved."""
+
+    out: deque[str] = field(default_factory=deque)
+    is_closed: bool = False
+    pings: int = 0
+
+    def send(self, text: str) -> None:
+        assert not self.is_closed
+        self.out.append(text)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def ping(self) -> None:
+        self.pings += 1
+
+
+@dataclass
+class End:
+    """One host with its links."""
+
+    desk: PairedDesk
+    dialled: list[str] = field(default_factory=list)
+    log: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+    refuse: Callable[[Work], Exception | None] = lambda work: None
+    wire: ListWire = field(default_factory=ListWire)
+    connection: object | None = None
+
+    def __post_init__(self) -> None:
+        self.links = Links(
+            self.desk.dispatcher,
+            self._submit,
+            self._dial,
+            lambda what, **facts: self.log.append((what, facts)),
+        )
+        self.know()
+
+    def know(self) -> None:
+        rows = self.desk.do(peers.present)
+        self.links.know(rows, STORES[self.desk.label])
+
+    def connect(self, other: PairedDesk, *, is_ours: bool) -> None:
+        self.wire = ListWire()
+        self.connection = self.links.connected(other.host.key_id, self.wire, is_ours=is_ours)
+
+    def state(self, label: str) -> LinkState:
+        found = self.links.state(self.desk.peer_nos[label])
+        assert found is not None
+        return found
+
+    def words(self) -> list[str]:
+        return [what for what, _ in self.log]
+
+    def _submit(self, work: Work, done: Callable[[Outcome[Answer]], None]) -> None:
+        error = self.refuse(work)
+        if error is not None:
+            done(Refused(error))
+            return
+        try:
+            answer = self.desk.carry_out(work)
+        except MbxError as refusal:
+            done(Refused(refusal))
+            return
+        for effect in answer.effects:
+            if isinstance(effect, Queued):
+                self.links.queued(effect.peers)
+        done(Committed(answer, 0))
+
+    def _dial(self, row: PeerRow) -> None:
+        self.dialled.append(row.label)
+
+
+class Pair:
+    """Two hosts with ana and ben, and one connection between them."""
+
+    def __init__(self) -> None:
+        here, there = desk("desk"), desk("lap")
+        self.ana, self.ben = here.holder("ana", 10), there.holder("ben", 20)
+        pair(here, there)
+        self.here, self.there = End(here), End(there)
+
+    def connect(self) -> None:
+        self.here.connect(self.there.desk, is_ours=True)
+        self.there.connect(self.here.desk, is_ours=False)
+
+    def move(self, most: int = 10_000) -> int:
+        """Let up to so many texts arrive, in turns; how many did."""
+        moved = 0
+        while moved < most:
+            before = moved
+            for one, other in ((self.here, self.there), (self.there, self.here)):
+                if one.wire.out and moved < most:
+                    text = one.wire.out.popleft()
+                    other.links.heard(other.connection, text)
+                    moved += 1
+            if moved == before:
+                return moved
+        return moved
+
+    def cut(self) -> None:
+        """The connection is gone, with all that was under way."""
+        for one in (self.here, self.there):
+            one.wire.out.clear()
+            one.wire.is_closed = True
+            one.links.gone(one.connection)
+
+    def send(self, subject: str = "hello") -> str:
+        sent_now = self.here.desk.call(
+            self.ana, "mail.send", to=["ben@lap"], subject=subject, body="over the wire"
+        )
+        self.here.links.queued([self.here.desk.peer_nos["lap"]])
+        return str(sent_now["id"])
+
+    def arrived(self) -> list[str]:
+        found = self.there.desk.call(self.ben, "mail.inbox", limit=200)["messages"]
+        return [one["subject"] for one in found]
+
+    def close(self) -> None:
+        for one in (self.here, self.there):
+            one.links.close()
+            one.desk.close()
+
+
+@pytest.fixture
+def hosts() -> Iterator[Pair]:
+    async def make() -> Pair:
+        return Pair()
+
+    with asyncio.Runner() as runner:
+        made = runner.run(make())
+        runner.run(_bound(made.connect))
+        runner.run(_bound(made.move))
+        yield _Inside(runner, made)  # type: ignore[misc]
+        runner.run(_bound(made.close))
+
+
+async def _bound(act: Callable[[], Any]) -> Any:
+    return act()
+
+
+class _Inside:
+    """Everything that a test does with the pair happens inside the loop, for the timers' sake."""
+
+    def __init__(self, runner: asyncio.Runner, made: Pair) -> None:
+        self._runner = runner
+        self.pair = made
+
+    def do(self, act: Callable[[], Any]) -> Any:
+        return self._runner.run(_bound(act))
+
+
+def test_a_link_stands_on_both_sides_and_tells_who_lives_where(hosts: Any) -> None:
+    two: Pair = hosts.pair
+    assert two.here.state("lap").stands
+    assert two.there.state("desk").stands
+    assert "a link stands" in two.here.words()
+    addresses = [one["address"] for one in two.here.desk.call(two.ana, "agents.list")["agents"]]
+    assert "ben@lap" in addresses
+
+
+def test_mail_goes_over_and_its_receipt_comes_back(hosts: Any) -> None:
+    two: Pair = hosts.pair
+    message = hosts.do(two.send)
+    hosts.do(two.move)
+    assert two.arrived() == ["hello"]
+    assert sent(two.here.desk, two.ana, message)["ben@lap"]["stage"] == "delivered"
+    stream = two.here.desk.stream("lap")
+    assert stream.acked_seq == stream.out_seq
+    assert stream.queued_messages == 0
+
+
+@pytest.mark.parametrize("texts", range(12))
+def test_a_cut_between_any_two_texts_loses_and_doubles_nothing(hosts: Any, texts: int) -> None:
+    two: Pair = hosts.pair
+    for number in range(5):
+        hosts.do(lambda number=number: two.send(f"number {number}"))
+    hosts.do(lambda: two.move(texts))
+    hosts.do(two.cut)
+    hosts.do(lambda: two.send("after"))
+    hosts.do(two.connect)
+    hosts.do(lambda: two.move(texts // 2))
+    hosts.do(two.cut)
+    hosts.do(two.connect)
+    hosts.do(two.move)
+    assert two.arrived() == [*(f"number {number}" for number in range(5)), "after"]
+    assert two.here.desk.stream("lap").queued_messages == 0
+    assert two.there.desk.stream("desk").in_seq == two.here.desk.stream("lap").out_seq
+
+
+def test_a_host_that_was_put_back_stops_the_link_and_its_owner_is_told(hosts: Any) -> None:
+    two: Pair = hosts.pair
+    hosts.do(two.send)
+    hosts.do(two.move)
+    hosts.do(two.cut)
+    no = two.there.desk.peer_nos["desk"]
+    two.there.desk.do(lambda tx: outbox.received(tx, no, 0, bytes(32)))
+    hosts.do(two.connect)
+    hosts.do(two.move)
+    assert two.here.desk.stream("lap").stopped == "rollback-of-peer"
+    assert two.there.desk.stream("desk").stopped == "rollback-of-us"
+    for one in (two.here, two.there):
+        told = one.desk.rows(
+            "SELECT m.subject FROM messages AS m JOIN deliveries AS d ON d.message_no = m.no"
+            " JOIN identities AS i ON i.no = d.recipient_no WHERE i.name = 'owner'"
+        )
+        assert len(told) == 1
+        assert told[0][0].startswith("The link to ")
+    # Told once, and nothing goes on by itself.
+    hosts.do(two.connect)
+    hosts.do(two.move)
+    assert not two.here.state("lap").stands
+    assert len(two.here.desk.rows("SELECT 1 FROM audit WHERE act = 'link-stopped'")) == 1
+
+
+def test_a_full_disk_makes_the_other_host_wait_and_nothing_is_lost(hosts: Any) -> None:
+    two: Pair = hosts.pair
+    full = MbxError("disk-full", "the disk is full")
+    two.there.refuse = lambda work: full if work.writes else None
+    hosts.do(two.send)
+    hosts.do(two.move)
+    assert two.arrived() == []
+    assert two.here.state("lap").stands
+    two.there.refuse = lambda work: None
+    hosts.do(lambda: two.here.desk.world.pass_ms(60_000))
+    for peer in two.here.links._peers.values():
+        hosts.do(lambda peer=peer: two.here.links._ring(peer))
+    hosts.do(two.move)
+    assert two.arrived() == ["hello"]
+
+
+def test_a_host_that_is_not_paired_any_more_is_hung_up_on_and_refused(hosts: Any) -> None:
+    two: Pair = hosts.pair
+    no = two.there.desk.peer_nos["desk"]
+    two.there.desk.do(lambda tx: peers.end(tx, no, "us", 1))
+    hosts.do(two.there.know)
+    assert two.there.wire.is_closed
+    hosts.do(two.move)
+    hosts.do(two.cut)
+    assert two.here.state("lap").code == "unpaired"
+    hosts.do(lambda: two.there.connect(two.here.desk, is_ours=False))
+    assert two.there.connection is None
+    assert two.there.wire.is_closed
+    with pytest.raises(MbxError, match="nothing is taken"):
+        two.there.desk.do(
+            lambda tx: relaying.accept(two.there.desk.dispatcher.context(), tx, no, 1, [])
+        )
+
+
+def test_the_second_link_of_a_peer_takes_the_place_of_the_first(hosts: Any) -> None:
+    two: Pair = hosts.pair
+    first = two.here.wire
+    hosts.do(lambda: two.here.connect(two.there.desk, is_ours=True))
+    assert first.is_closed
+    assert two.here.connection is not None
+
+
+def test_of_two_that_were_dialled_from_both_sides_both_keep_the_same_one(hosts: Any) -> None:
+    two: Pair = hosts.pair
+    wires = {one.desk.label: one.wire for one in (two.here, two.there)}
+    hosts.do(lambda: two.here.connect(two.there.desk, is_ours=False))
+    hosts.do(lambda: two.there.connect(two.here.desk, is_ours=True))
+    smaller = two.here.desk.host.key_id < two.there.desk.host.key_id
+    kept_first = [not wires["desk"].is_closed, not wires["lap"].is_closed]
+    assert kept_first == [smaller, smaller]
+
+
+def test_a_try_is_due_at_once_and_after_a_failure_later(hosts: Any) -> None:
+    two: Pair = hosts.pair
+    hosts.do(two.cut)
+    due_ms = two.here.state("lap").due_ms
+    assert due_ms is not None
+    hosts.do(lambda: two.here.desk.world.pass_ms(70_000))
+    for peer in two.here.links._peers.values():
+        hosts.do(lambda peer=peer: two.here.links._ring(peer))
+    assert two.here.dialled == ["lap", "lap"]  # at the start, and now
+    hosts.do(lambda: two.here.links.unreachable(two.here.desk.peer_nos["lap"], "unreachable"))
+    state = two.here.state("lap")
+    assert (state.stands, state.code, state.failures) == (False, "unreachable", 2)
+    assert state.due_ms is not None
+
+
+def test_more_than_a_hello_and_a_word_before_ours_ends_the_connection(hosts: Any) -> None:
+    two: Pair = hosts.pair
+    hosts.do(two.cut)
+    held: list[Any] = []
+    two.there._submit = lambda work, done: held.append((work, done))  # type: ignore[method-assign]
+    two.there.links._submit = two.there._submit
+    hosts.do(lambda: two.there.connect(two.here.desk, is_ours=False))
+    for _ in range(3):
+        hosts.do(lambda: two.there.links.heard(two.there.connection, "{}"))
+    assert two.there.wire.is_closed
+    assert held
