@@ -17,6 +17,7 @@ from mbx.core.limits import (
 from mbx.core.streams import EMPTY_HEAD, extended
 from tests.sim.link_history import (
     Acked,
+    Asked,
     Ended,
     Heard,
     Held,
@@ -39,7 +40,7 @@ class Streams:
 
     def __init__(self) -> None:
         self.written: tuple[list[bytes], list[bytes]] = ([], [])
-        self.withdrawn: tuple[set[int], set[int]] = (set(), set())
+        self.withdrawn: list[set[int]] = [set(), set()]
         self.taken = [0, 0]
         self.torn = False
 
@@ -52,9 +53,9 @@ class Streams:
                 self.withdrawn[host].add(seq)
             case Took(host, _, seq):
                 self.taken[host] = max(seq, self.taken[host])
-            case Restored(host, sent, _, received, sound):
-                del self.written[host][sent:]
-                self.withdrawn[host].intersection_update(range(1, sent + 1))
+            case Restored(host, sent, received, withdrawn, sound):
+                self.written[host][:] = sent
+                self.withdrawn[host] = set(withdrawn)
                 self.taken[host] = received
                 self.torn = not sound
 
@@ -90,10 +91,18 @@ def lost(case: LinkCase) -> Iterator[str]:
 
 
 def doubled(case: LinkCase) -> Iterator[str]:
-    """I2: no place is committed twice."""
+    """I2: no place is committed twice, nor asked for twice on one link unless it was refused."""
+    asked: dict[tuple[int, int], int] = {}
     for event, streams in _followed(case):
-        if isinstance(event, Took) and event.seq <= streams.taken[event.host]:
-            yield f"host {event.host} took place {event.seq} again"
+        match event:
+            case Took(host, _, seq) if seq <= streams.taken[host]:
+                yield f"host {host} took place {seq} again"
+            case Asked(host, link, first, last):
+                if first <= asked.get((host, link), 0):
+                    yield f"host {host} was asked for place {first} again on link {link}"
+                asked[host, link] = last
+            case Said(host, link, "no", seq):
+                asked[host, link] = seq - 1
 
 
 def invented(case: LinkCase) -> Iterator[str]:
@@ -115,10 +124,18 @@ def invented(case: LinkCase) -> Iterator[str]:
 
 
 def disordered(case: LinkCase) -> Iterator[str]:
-    """I5: places are committed one after the other, without gaps."""
+    """I5: places are committed one after the other, and asked for so on each link."""
+    asked: dict[tuple[int, int], int] = {}
     for event, streams in _followed(case):
-        if isinstance(event, Took) and event.seq > streams.taken[event.host] + 1:
-            yield f"host {event.host} took place {event.seq} after {streams.taken[event.host]}"
+        match event:
+            case Took(host, _, seq) if seq > streams.taken[host] + 1:
+                yield f"host {host} took place {seq} after {streams.taken[host]}"
+            case Asked(host, link, first, last):
+                if first > asked.get((host, link), first) + 1:
+                    yield f"host {host} was asked for place {first} after a gap on link {link}"
+                asked[host, link] = last
+            case Said(host, link, "no", seq):
+                asked[host, link] = seq - 1
 
 
 # --- I16: streams --------------------------------------------------------------------------------

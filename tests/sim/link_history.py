@@ -23,6 +23,15 @@ class Withdrew(NamedTuple):
     seq: int
 
 
+class Asked(NamedTuple):
+    """The machine of `host` asked its store to commit these places."""
+
+    host: int
+    link: int
+    first: int
+    last: int
+
+
 class Took(NamedTuple):
     """The store of `host` committed a place of the other's stream, with a record or without."""
 
@@ -98,20 +107,32 @@ class Spoilt(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """The store of `host` is an older copy: it has so many places of both streams.
+    """The store of `host` is another copy: these places of its stream, so many of the other's.
 
-    `sound`: nothing that the other relies on is missing, so links may go on.
+    `withdrawn`: the places that it knows as given up. `sound`: nothing that the other relies on is
+    missing, so links may go on.
     """
 
     host: int
-    sent: int
-    acked: int
+    sent: tuple[bytes, ...]
     received: int
+    withdrawn: frozenset[int]
     sound: bool
 
 
 Event: TypeAlias = (
-    Written | Withdrew | Took | Acked | Said | Heard | Held | Stopped | Ended | Spoilt | Restored
+    Written
+    | Withdrew
+    | Asked
+    | Took
+    | Acked
+    | Said
+    | Heard
+    | Held
+    | Stopped
+    | Ended
+    | Spoilt
+    | Restored
 )
 
 

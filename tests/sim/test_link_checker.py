@@ -11,6 +11,7 @@ from mbx.core.streams import EMPTY_HEAD, extended
 from tests.sim.link_checker import KEPT_MAX_BYTES, LINK_INVARIANTS, violations
 from tests.sim.link_history import (
     Acked,
+    Asked,
     Ended,
     Event,
     Heard,
@@ -100,7 +101,7 @@ def held(*sizes: int) -> Held:
 
 def torn(*rest: Event, received: int = 2) -> list[Event]:
     """After the usual history host 1 has lost what it had acknowledged."""
-    return [*usual(), Restored(1, 0, 0, received, False), *rest]
+    return [*usual(), Restored(1, (), received, frozenset(), False), *rest]
 
 
 def test_an_empty_history_is_good() -> None:
@@ -119,11 +120,16 @@ def test_a_withdrawn_place_without_record_is_good() -> None:
     assert violations(case(story)) == {}
 
 
+def test_a_place_that_is_asked_for_again_after_a_refusal_or_on_another_link_is_good() -> None:
+    again: list[Event] = [Asked(1, 2, 4, 5), Said(1, 2, "no", 5, 5, 9), Asked(1, 2, 5, 5)]
+    assert violations(case([*usual(), *again, Asked(1, 3, 5, 5)])) == {}
+
+
 def test_a_store_that_lost_nothing_that_counts_is_good() -> None:
     """The sender forgot an acknowledgement; the receiver what the sender never heard of."""
     story = usual()
     at = story.index(Acked(0, 5))
-    story[at:] = [Restored(1, 0, 0, 4, True), *greeted(3), *relayed(3, 5, 5)]
+    story[at:] = [Restored(1, (), 4, frozenset(), True), *greeted(3), *relayed(3, 5, 5)]
     assert violations(case(story)) == {}
 
 
@@ -151,6 +157,7 @@ BAD: list[tuple[str, str, Lie]] = [
     ("I2", "a place twice at once", lambda: case(after(Took, Took(1, 1, 1, PLACES[0], True)))),
     ("I2", "a place again later", lambda: case([*usual(), Took(1, 2, 2, PLACES[1], True)])),
     ("I2", "the last one again", lambda: case([*usual(), Took(1, 2, 5, PLACES[4], True)])),
+    ("I2", "asked again", lambda: case([*usual(), Asked(1, 2, 4, 5), Asked(1, 2, 5, 5)])),
     ("I3", "another record", lambda: case(after(Acked, Took(1, 1, 4, OTHER, True)))),
     ("I3", "a place beyond the last", lambda: case([*usual(), Took(1, 2, 6, OTHER, True)])),
     ("I3", "a record that came back", lambda: case(after(Written, Withdrew(0, 1)))),
@@ -172,6 +179,7 @@ BAD: list[tuple[str, str, Lie]] = [
     ("I5", "a place before its turn", lambda: case(without(Took, 1, 1, 2))),
     ("I5", "not from the beginning", lambda: case(without(Took, 1, 1, 1))),
     ("I5", "a gap over two links", lambda: case(without(Took, 1, 1, 3))),
+    ("I5", "asked with a gap", lambda: case([*usual(), Asked(1, 2, 4, 4), Asked(1, 2, 6, 6)])),
     ("I16", "ok before the commit", lambda: case(after(Heard, Said(1, 1, "ok", 1, 1, 0)))),
     ("I16", "ok to what comes later", lambda: case(after(Acked, Said(1, 1, "ok", 4, 4, 9)))),
     ("I16", "dropped before it was there", lambda: case(after(Written, Acked(0, 1)))),
