@@ -13,7 +13,10 @@ class Send(NamedTuple):
 
 
 class Recall(NamedTuple):
-    """Look up the head of our own stream at this place; answer with `Link.recalled`."""
+    """Look up the head of our own stream at this place; answer with `Link.recalled`.
+
+    The place is the last acknowledged one or behind it.
+    """
 
     seq: int
 

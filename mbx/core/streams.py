@@ -107,8 +107,11 @@ def flaw(state: StreamState) -> str | None:
 
 
 def place_to_recall(ours: Outgoing, theirs: Incoming) -> int | None:
-    """The place of our stream whose head decides, if it is another than the last or none at all."""
-    if theirs.id == ours.id and 0 < theirs.seq < ours.seq:
+    """The place of our stream whose head decides, where it is not known without looking.
+
+    It is never one before the last acknowledged place: a peer that has less has lost something.
+    """
+    if theirs.id == ours.id and max(ours.acked, 1) <= theirs.seq < ours.seq:
         return theirs.seq
     return None
 

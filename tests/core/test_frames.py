@@ -342,10 +342,10 @@ def test_whether_a_record_fits_is_exact_for_the_greatest_place(more: int, fit: b
 # --- hostile texts -------------------------------------------------------------------------------
 
 
-def test_10000_mutated_frames_are_read_or_refused_and_never_break_the_reader() -> None:
+def test_mutated_frames_are_read_or_refused_and_never_break_the_reader() -> None:
     met: Counter[str] = Counter()
     good = list(texts().items())
-    for seed in range(10_000):
+    for seed in range(3_000):
         chance = random.Random(seed)
         name, text = chance.choice(good)
         for _ in range(chance.choice([1, 1, 1, 2, 5])):
@@ -358,8 +358,8 @@ def test_10000_mutated_frames_are_read_or_refused_and_never_break_the_reader() -
     told = {what: count for what, count in met.items() if not what.startswith("reason")}
     reasons = len(met) - len(told)
     sys.stdout.write(f"mutated frames: {dict(sorted(told.items()))}, {reasons} reasons\n")
-    assert reasons >= 30
-    assert [name for name, _ in good if met[f"{name} refused"] < 900] == []
+    assert reasons >= 25
+    assert [name for name, _ in good if met[f"{name} refused"] < 250] == []
 
 
 @settings(max_examples=200)

@@ -229,11 +229,15 @@ def test_a_past_that_is_not_known_any_more_proves_nothing() -> None:
     assert compare(mine, theirs, None, known_store=None, store=STORE).kind == "fork"
 
 
-@pytest.mark.parametrize("seq", [0, 3, 4])
-def test_a_head_is_recalled_only_where_it_decides(seq: int) -> None:
+@pytest.mark.parametrize(
+    ("acked", "seq", "place"),
+    [(0, 0, None), (0, 1, 1), (0, 2, 2), (0, 3, None), (0, 4, None), (2, 1, None), (2, 2, 2)],
+)
+def test_a_head_is_recalled_only_where_it_decides(acked: int, seq: int, place: int | None) -> None:
+    """Neither at the ends, whose heads are known, nor where something is lost anyway."""
     head = EMPTY_HEAD if seq == 0 else b"h" * 32
-    assert place_to_recall(Sender(S, ABC).state(), Incoming(S, seq, head)) is None
-    assert place_to_recall(Sender(S, ABC).state(), Incoming(T, 2, b"h" * 32)) is None
+    assert place_to_recall(Sender(S, ABC, acked).state(), Incoming(S, seq, head)) == place
+    assert place_to_recall(Sender(S, ABC, acked).state(), Incoming(T, seq, head)) is None
 
 
 @pytest.mark.parametrize(
@@ -364,7 +368,7 @@ def is_true(sender: Sender, receiver: Receiver) -> bool:
 def test_both_ends_together_go_on_exactly_when_nothing_is_lost_or_forked() -> None:
     """And where they do, both offer from the place that the other lacks first."""
     met: Counter[str] = Counter()
-    for seed in range(400):
+    for seed in range(250):
         pair = Pair(random.Random(seed))
         for _ in range(40):
             met[pair.step()] += 1
@@ -382,6 +386,6 @@ def test_both_ends_together_go_on_exactly_when_nothing_is_lost_or_forked() -> No
                 met["one end alone sees it"] += 1
                 assert "fork" in {at_a.kind, at_b.kind}
     sys.stdout.write(f"random histories of two hosts: {dict(sorted(met.items()))}\n")
-    least = {"may go on": 3_000, "may not": 3_000, "one end alone sees it": 100, "restore": 300}
+    least = {"may go on": 2_000, "may not": 2_000, "one end alone sees it": 60, "restore": 300}
     least |= dict.fromkeys(["go-on", *STOPS.keys() - {"another-store"}], 100)
     assert {what: met[what] for what, count in least.items() if met[what] < count} == {}

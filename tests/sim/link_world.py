@@ -247,7 +247,8 @@ class Host:
         self.store.in_id = stood.stream
 
     def _recall(self, link: Link, seq: int) -> None:
-        known = self.store.heads[seq] if seq >= self.store.acked else None
+        assert seq >= self.store.acked, "older heads may be forgotten"
+        known = self.store.heads[seq]
         self.answer(link, lambda: link.recalled(seq, known, self.wire.now_ms))
 
     def answer(self, link: Link, call: Callable[[], list[Command]]) -> None:
