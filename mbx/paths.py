@@ -53,10 +53,11 @@ class Paths:
     def from_environ(cls, environ: Mapping[str, str]) -> Paths:
         """The paths that an environment asks for.
 
-        Raises MbxError `usage` when no home folder can be found or a relative path has no folder to
-        start from.
+        Raises MbxError `usage` when no home folder can be found, or for a relative path: it would
+        be another installation in each folder.
         """
-        home = _resolved("MBX_HOME", environ.get("MBX_HOME") or _default_home(environ))
+        asked = environ.get("MBX_HOME")
+        home = _resolved("MBX_HOME" if asked else "HOME", asked or _default_home(environ))
         run = _resolved("MBX_RUN", environ.get("MBX_RUN") or os.path.join(home, "run"))
         if len(os.fsencode(os.path.join(run, "mbx.sock"))) > SOCKET_PATH_MAX_BYTES:
             run = _short_run(run)
@@ -260,14 +261,13 @@ def _home_of_user() -> str:
 
 def _resolved(variable: str, path: str) -> str:
     """`path` absolute and without links, so that one folder has one spelling."""
-    try:
-        return os.path.realpath(path)
-    except OSError as error:  # a relative path, and the current folder is gone
+    if not os.path.isabs(path):
         raise MbxError(
             "usage",
-            f"{variable} is relative and the current folder cannot be read: {error.strerror}",
+            f"{variable} is relative: {printable(path)} would be another folder in each place",
             f"set {variable} to an absolute path",
-        ) from None
+        )
+    return os.path.realpath(path)
 
 
 def _short_run(run: str) -> str:

@@ -231,6 +231,9 @@ def _invoke(raw_arguments: Sequence[str], session: Session) -> int:
     except click.ClickException as error:
         output.as_json = output.as_json or _asks_for_json(raw_arguments)
         refusal = _usage(error)
+        if isinstance(error, click.exceptions.NoArgsIsHelpError) and not output.as_json:
+            output.note(error.format_message())  # its help, which teaches more than a refusal
+            return refusal.exit_status
     except MbxError as error:
         output.as_json = output.as_json or _asks_for_json(raw_arguments)
         refusal = error

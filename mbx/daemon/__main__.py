@@ -97,12 +97,12 @@ def _serve(paths: Paths, foreground: bool) -> int:
     import uvloop
 
     from mbx.daemon import app
-    from mbx.daemon.journal import Journal, whence
+    from mbx.daemon.journal import Journal, level_of, whence
     from mbx.daemon.world import SystemWorld
     from mbx.store.database import StoreFailure
 
     world = SystemWorld()
-    journal = Journal(paths.log_path(), world.now_ms)
+    journal = Journal(paths.log_path(), world.now_ms, level_of(os.environ))
     announce = _announcer(paths, foreground)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -19,13 +19,11 @@ from mbx.core.policy import Policy, Revocation
 from mbx.core.record import Record, RecordError, Sealed, verify
 from mbx.daemon import codec, displacing, forwarding, letters, retiring
 from mbx.daemon.context import Answer, Context, Result
-from mbx.daemon.drafting import FORMER_KEY, INIT
+from mbx.daemon.drafting import DRAFT_AGAIN, FORMER_KEY, INIT, check_names
 from mbx.daemon.effects import Authorised, Effect
 from mbx.daemon.times import rfc3339
-from mbx.store import audit, identities, owners
+from mbx.store import audit, owners
 from mbx.store.database import Tx
-
-DRAFT_AGAIN: Final = "repeat the command: it makes a new draft"
 
 
 class Applied(NamedTuple):
@@ -173,12 +171,7 @@ def _refuse_misnamed(context: Context, tx: Tx, entry: authority.Entry) -> None:
                 raise MbxError("conflict", f"this host is not called {source.label}", DRAFT_AGAIN)
             if source.kind == "identity":
                 named.append((source.identity, source.name))
-    for identity, name in named:
-        row = identities.by_identity(tx, identity)
-        if row is None or row.name != name:
-            now = f"is called {row.name}" if row else "is not known here"
-            words = f"the record names {name}; that identity {now}"
-            raise MbxError("conflict", words, DRAFT_AGAIN)
+    check_names(tx, named)
 
 
 def _summary(entry: authority.Entry) -> dict[str, JsonValue]:

@@ -4,7 +4,7 @@ A draft changes nothing. It names the state it was made for (an epoch, a predece
 record which comes late, or twice, finds another state and is refused.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mbx.core import names, policy, takeover
@@ -34,6 +34,7 @@ from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 
 FORMER_KEY: Final = "the owner has, or had, this key: what was given up never comes back"
+DRAFT_AGAIN: Final = "repeat the command: it makes a new draft"
 INIT: Final = "mbx owner init (in a terminal of your own)"
 
 
@@ -285,22 +286,41 @@ def policy_called(context: Context, tx: Tx, text: str) -> Policy:
     return found[0]
 
 
-def named(tx: Tx, name: str, next_step: str = "mbx identity list") -> IdentityRow:
+def named(tx: Tx, name: str, new: str | None = None) -> IdentityRow:
     """The identity of this name. Raises MbxError unknown-identity with suggestions.
 
-    `next_step` is told where no name is close to it: what the caller could do with a new one.
+    `new`: what the caller could do to have one of that name.
     """
     identity = identities.by_name(tx, name)
     if identity is None or name == names.OWNER:
-        close = names.suggest(name, identities.names(tx))
-        hint = f"; did you mean {' or '.join(close)}?" if close else ""
-        raise MbxError(
-            "unknown-identity",
-            f"there is no identity of that name{hint}",
-            "mbx identity list" if close else next_step,
-            suggestions=close,
-        )
+        raise unknown(tx, name, new)
     return identity
+
+
+def unknown(tx: Tx, name: str, new: str | None = None) -> MbxError:
+    """The refusal of a name that nobody has, with the names close to it; `new` as in `named`."""
+    close = names.suggest(name, identities.names(tx))
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    step = "mbx identity list"
+    if new is not None:
+        step = f"{step} (new: {new})" if close else new
+    return MbxError(
+        "unknown-identity", f"there is no identity of that name{hint}", step, suggestions=close
+    )
+
+
+def check_names(tx: Tx, named: Iterable[tuple[str, str]]) -> None:
+    """The owner read the names: ids of others beside them were not what was agreed to.
+
+    A request that was changed on its way to the key leads here, and a rename meanwhile. Raises
+    MbxError conflict. `named`: (identity id, name) as signed.
+    """
+    for identity, name in named:
+        row = identities.by_identity(tx, identity)
+        if row is None or row.name != name:
+            now = f"is called {row.name}" if row else "is not known here"
+            words = f"the record names {name}; that identity {now}"
+            raise MbxError("conflict", words, DRAFT_AGAIN)
 
 
 def _subject(tx: Tx, name: str) -> Subject:

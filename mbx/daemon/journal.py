@@ -1,5 +1,8 @@
 """The daemon's log: one JSON object a line, bounded by size, repeats folded, no mail in it.
 
+`MBX_LOG` says from which level on it is written. What marks a start and an end is always written:
+doctor reads by it how the last daemon ended.
+
 No body, subject, key, token or signature is ever logged: callers pass constants, counts and short
 ids.
 """
@@ -7,11 +10,32 @@ ids.
 import json
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from mbx.core.errors import MbxError
 from mbx.core.limits import LOG_FILE_MAX_BYTES, LOG_FILES_KEPT
 from mbx.daemon.times import rfc3339
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+"""What MBX_LOG may say, in order."""
+
+DEFAULT_LEVEL: Final = "info"
+
+_LEVEL_OF: Final = {
+    "a session said hello": "debug",
+    "ready": "always",
+    "stopped": "always",
+    "ended": "always",
+    "ended by a defect": "always",
+    "the store failed": "always",
+    "a callback failed": "error",
+    "a request failed inside": "error",
+    "a session could not arrive": "error",
+    "an answer failed inside": "error",
+    "work of its own was refused": "error",
+}
+"""Event -> its level; the others are warnings."""
 
 _REPEAT_WINDOW_MS: Final = 60_000
 _CAUSES_MAX: Final = 256
@@ -22,8 +46,9 @@ _VALUE_MAX_CHARS: Final = 2_000
 class Journal:
     """Writes `path`, moving it to `path.1` … when it is full; `now_ms` is the wall clock."""
 
-    def __init__(self, path: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, path: str, now_ms: Callable[[], int], level: str = DEFAULT_LEVEL) -> None:
         self._path = path
+        self._least = LEVELS.index(level)
         self._now_ms = now_ms
         self._descriptor = self._open()
         self._size_bytes = os.fstat(self._descriptor).st_size
@@ -35,6 +60,9 @@ class Journal:
         The same event (of the same place) is written once a minute; the next one says how many
         were folded.
         """
+        level = _LEVEL_OF.get(event, "warning")
+        if level in LEVELS[: self._least]:
+            return
         now_ms = self._now_ms()
         cause = f"{event} {facts.get('whence', '')}"
         first_ms, folded = self._causes.get(cause, (0, 0))
@@ -81,6 +109,20 @@ class Journal:
         """Raises OSError, also for a pipe in its place, which would be waited for."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(self._path, flags | os.O_NONBLOCK, 0o600)
+
+
+def level_of(environ: Mapping[str, str]) -> str:
+    """The level that MBX_LOG asks for. Raises MbxError usage for another word."""
+    asked = environ.get("MBX_LOG") or DEFAULT_LEVEL
+    level = asked.lower()
+    if level not in LEVELS:
+        words = ", ".join(LEVELS)
+        raise MbxError(
+            "usage",
+            f"MBX_LOG is {asked[:40]!r}: it is one of {words}",
+            f"unset it, or set it to {words}",
+        )
+    return level
 
 
 def whence(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from mbx.core.names import OWNER, Address
 from mbx.core.record import Record, RecordError, Sealed
 from mbx.daemon import addressing, mailboxes, posting
 from mbx.daemon.context import Context, Result
-from mbx.daemon.drafting import Draft, owner_id
+from mbx.daemon.drafting import DRAFT_AGAIN, Draft, owner_id
 from mbx.daemon.effects import Effect
 from mbx.daemon.gate import OwnerTerminal
 from mbx.daemon.posting import Place, Recipient
@@ -84,7 +84,8 @@ def deliver(
     """Put a letter that the owner signed into the mailboxes that it names, also of paired hosts.
 
     Raises MbxError owner-required for a record that is no letter of ours, closed or
-    unknown-recipient when a mailbox is gone since it was drafted.
+    unknown-recipient when a mailbox is gone since it was drafted, conflict for names that are not
+    those of the ids beside them.
     """
     try:
         letter = message.read_letter(payload)
@@ -133,13 +134,14 @@ def _check_sender(context: Context, payload: Mapping[str, JsonValue], identity: 
 
 
 def _recipient(context: Context, tx: Tx, party: Party) -> Recipient:
-    peer = None if party.host == context.host.label else peers.by_label(tx, party.host)
-    if peer is not None:
-        row = peers.identity_of(tx, peer.no, party.identity)
+    if party.host == context.host.label:
+        row = identities.by_identity(tx, party.identity)
     else:
-        row = (
-            identities.by_identity(tx, party.identity) if party.host == context.host.label else None
-        )
+        peer = peers.by_label(tx, party.host)
+        row = peers.identity_of(tx, peer.no, party.identity) if peer else None
     if row is None:
         raise MbxError("unknown-recipient", "a mailbox of the letter is not known here")
+    if row.name != party.name:
+        words = f"the record names {party.name}; that identity is called {row.name}"
+        raise MbxError("conflict", words, DRAFT_AGAIN)
     return addressing.mailbox_of(tx, row)

@@ -2,10 +2,10 @@
 
 from mbx.core import names
 from mbx.core.delivery import RETURNED, STAGE_LABELS, Stage
-from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState
 from mbx.daemon.authority import Reader
 from mbx.daemon.context import Context, Result
+from mbx.daemon.drafting import unknown
 from mbx.daemon.times import optional_rfc3339, rfc3339
 from mbx.store import identities, leases, peers
 from mbx.store.database import Tx
@@ -96,9 +96,5 @@ def correspondent(context: Context, tx: Tx, address_text: str | None) -> int | N
         if identity is None and address.host != context.host.label:
             identity = next(iter(peers.named(tx, name, address.host)), None)
     if identity is None:
-        close = names.suggest(address.name, identities.names(tx))
-        hint = f"; did you mean {' or '.join(close)}?" if close else ""
-        raise MbxError(
-            "unknown-identity", f"nobody is called {address_text}{hint}", "mbx identity list"
-        )
+        raise unknown(tx, address.name)
     return identity.no

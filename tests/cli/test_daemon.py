@@ -167,6 +167,17 @@ def test_a_damaged_host_key_reaches_the_user_in_words_and_stays_as_it_is(own_des
     assert key.read_bytes() == b"damaged"
 
 
+def test_the_level_of_the_log_is_that_of_the_starter(own_desk: Desk) -> None:
+    own_desk.env["MBX_LOG"] = "loud"
+    done = own_desk.run("daemon", "start")
+    assert (done.returncode, "MBX_LOG is 'loud'" in done.stderr) == (2, True)
+    own_desk.env["MBX_LOG"] = "debug"
+    own_desk.run("daemon", "start")
+    own_desk.run("identity", "list")
+    log = (own_desk.home / "daemon.log").read_text()
+    assert '"event": "a session said hello"' in log
+
+
 @pytest.mark.parametrize("name", ["store.db", "host.key", "daemon.lock"])
 @pytest.mark.parametrize("leads", [True, False])
 def test_a_link_in_the_place_of_a_file_is_called_one_and_nothing_begins_behind_it(

@@ -99,8 +99,6 @@ def test_help_behind_the_end_of_options_is_not_help(home: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        (),
-        ("identity",),
         ("nonsense",),
         ("identity", "nonsense"),
         ("--nonsense",),
@@ -251,20 +249,36 @@ def test_an_interrupt_ends_quietly(home: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, b"", b"")
 
 
-def test_a_home_that_cannot_be_found_is_told(home: Path) -> None:
-    relative = home / "gone"
-    relative.mkdir(parents=True)
-    done = subprocess.run(
-        ["sh", "-c", 'cd "$1" && rmdir "$1" && MBX_HOME=x exec "$2" whoami', "sh", relative, MBX],
-        capture_output=True,
-        check=False,
-        timeout=15,
-    )
-    assert done.returncode == 2
-    assert b"MBX_HOME is relative" in done.stderr
+@pytest.mark.parametrize("command", ["whoami", "daemon status", "daemon run", "doctor"])
+def test_a_home_that_would_be_another_in_each_folder_is_refused(home: Path, command: str) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    for variable in ("MBX_HOME", "MBX_RUN"):
+        done = subprocess.run(
+            [MBX, *command.split()],
+            env={**os.environ, "MBX_HOME": str(home / "h"), variable: "x"},
+            cwd=home,
+            capture_output=True,
+            check=False,
+            timeout=15,
+        )
+        assert done.returncode == (1 if command == "doctor" else 2)
+        assert f"{variable} is relative".encode() in done.stderr + done.stdout
+        assert os.listdir(home) == []
 
 
 # --- the root group ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [[], ["identity"], ["owner"]])
+def test_a_group_without_a_command_shows_its_help(home: Path, words: list[str]) -> None:
+    """Not as a success: a script that forgot its command must not go on."""
+    done = run(*words, home=home)
+    told = run(*words, "--help", home=home)
+    assert (done.returncode, done.stdout, told.returncode) == (2, b"", 0)
+    assert done.stderr.strip() == told.stdout.strip()
+    as_json = run(*words, "--json", home=home)
+    assert as_json.returncode == 2
+    assert json.loads(as_json.stdout)["error"]["code"] == "usage"
 
 
 def test_groups_load_nothing_until_a_command_is_invoked(home: Path) -> None:

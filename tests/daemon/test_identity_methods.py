@@ -201,6 +201,16 @@ def test_claim_with_a_role_registers_only_what_nobody_has(applicant: Line) -> No
     applicant.call("identity.release")
 
 
+def test_who_runs_a_command_under_a_new_name_is_told_how_to_register_it(daemon: Daemon) -> None:
+    name = fresh_name()
+    with daemon.agent() as agent, agent.bare() as line:
+        line.hello(holder="self")
+        refused = line.refusal("identity.claim", name=name)
+    assert refused["code"] == "unknown-identity"
+    step = f"mbx run --as {name} --role ROLE -- COMMAND"
+    assert refused["next"] in (step, f"mbx identity list (new: {step})"), "with close names too"
+
+
 def test_an_unknown_name_comes_with_suggestions(applicant: Line, holder: tuple[str, Line]) -> None:
     name, _ = holder
     for method in ("identity.claim", "identity.show"):

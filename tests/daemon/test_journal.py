@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mbx import daemon
+from mbx.core.errors import MbxError
 from mbx.core.limits import LOG_FILE_MAX_BYTES, LOG_FILES_KEPT
-from mbx.daemon.journal import Journal, whence
+from mbx.daemon.journal import _LEVEL_OF, LEVELS, Journal, level_of, whence
 from tests.support.office import HandWorld
 
 
@@ -31,6 +33,46 @@ def test_an_entry_is_one_line_of_json_with_its_time(tmp_path: Path) -> None:
         }
     ]
     assert (tmp_path / "daemon.log").stat().st_mode & 0o077 == 0
+
+
+EVENTS = {
+    "a session said hello": "debug",
+    "a session could not arrive": "error",
+    "refused a connection: too many": "warning",
+    "the floor could not be written": "warning",
+    "ready": "always",
+    "stopped": "always",
+    "ended by a defect": "always",
+}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_is_below_the_level_is_not_written_but_starts_and_ends_always_are(
+    tmp_path: Path, level: str
+) -> None:
+    journal = Journal(str(tmp_path / "daemon.log"), HandWorld().now_ms, level)
+    for event in EVENTS:
+        journal.write(event)
+    journal.close()
+    order = (*LEVELS, "always")
+    wanted = [one for one, its in EVENTS.items() if order.index(its) >= order.index(level)]
+    assert [entry["event"] for entry in entries(tmp_path / "daemon.log")] == wanted
+
+
+def test_the_level_is_a_word_of_the_environment() -> None:
+    assert level_of({}) == level_of({"MBX_LOG": ""}) == "info"
+    assert [level_of({"MBX_LOG": word}) for word in ("debug", "ERROR")] == ["debug", "error"]
+    for word in ("trace", "1", " debug", "x" * 9_999):
+        with pytest.raises(MbxError, match="MBX_LOG is") as refused:
+            level_of({"MBX_LOG": word})
+        assert refused.value.code == "usage"
+        assert "debug, info, warning, error" in str(refused.value.next_step)
+
+
+def test_events_with_a_level_of_their_own_are_events_of_the_code() -> None:
+    """So that none is renamed out of its level."""
+    source = "".join(path.read_text() for path in Path(daemon.__path__[0]).rglob("*.py"))
+    assert [one for one in _LEVEL_OF if source.count(f'"{one}"') < 2] == []
 
 
 def test_a_pipe_in_its_place_is_refused_and_not_waited_for(tmp_path: Path) -> None:

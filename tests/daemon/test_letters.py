@@ -97,6 +97,31 @@ def test_a_letter_that_was_changed_in_the_store_has_no_authority_any_more(
     assert entry["policy_line"].startswith("policy: ask")
 
 
+@pytest.mark.parametrize("what", ["another's id", "another name", "another host", "renamed"])
+def test_a_letter_whose_names_and_ids_do_not_belong_together_is_refused(
+    desk: OfficeDesk, owner: Owner, what: str
+) -> None:
+    """The owner read the names."""
+    ui = desk.holder("ui-dev", 1)
+    desk.holder("api-dev", 2)
+    draft = compose(desk, to=["ui-dev"], subject="s", body="b")
+    payload = content(draft)
+    (to,) = payload["to"]
+    if what == "another's id":
+        others = desk.rows("SELECT identity FROM identities WHERE name = 'api-dev'")
+        to = {**to, "identity": others[0][0]}
+    elif what == "another name":
+        to = {**to, "name": "api-dev"}
+    elif what == "another host":
+        to = {**to, "host": "elsewhere"}
+    else:
+        desk.call(ui, "identity.rename", name="web-dev")
+    record = wire(draft["kind"], {**payload, "to": [to]}, owner.key)
+    refused = desk.refusal(nobody(), "owner.apply", record=record)
+    assert refused.code == ("unknown-recipient" if what == "another host" else "conflict")
+    assert desk.rows("SELECT count(*) FROM messages") == [(0,)]
+
+
 def test_only_the_owners_terminal_composes(desk: OfficeDesk, owner: Owner) -> None:
     letter = {"to": ["owner"], "subject": "s", "body": "b"}
     for caller in (nobody(), shell(1), at_terminal(shell(1), "an agent CLI is above")):

@@ -12,6 +12,8 @@ from mbx.wire import JsonObject
 STOP_S = STOP_DEADLINE_MS / 1000 + 1
 """How long the end of a stopping daemon is waited for; it stops within `STOP_DEADLINE_MS`."""
 
+HASHED_S = 60.0
+"""How long the digest of the whole state is waited for: 1.2 s for each 100,000 messages."""
 STATUS_FIELDS = ("running", "pid", "version", "home", "socket", "uptime_s", "state_hash")
 """The fields of the status object (CONTRACT 5), all of them there whether a daemon runs or not."""
 
@@ -24,7 +26,12 @@ STATUS_FIELDS = ("running", "pid", "version", "home", "socket", "uptime_s", "sta
     mbx daemon status --hash --json
     """,
 )
-@click.option("--hash", "with_hash", is_flag=True, help="With a digest of the whole state.")
+@click.option(
+    "--hash",
+    "with_hash",
+    is_flag=True,
+    help="With a digest of the whole state; all others wait meanwhile.",
+)
 def status(session: Session, with_hash: bool) -> None:
     """Say whether the daemon runs, and which one it is."""
     _show_status(session, _status(session, hash=with_hash or None) or {"running": False})
@@ -90,11 +97,13 @@ def run(session: Session) -> int:
 
 def _status(session: Session, **params: object) -> JsonObject | None:
     """What the running daemon says of itself; None when none runs."""
-    from mbx.client import NoDaemon
+    from mbx.client import ANSWER_S, NoDaemon
 
     given = {name: value for name, value in params.items() if value is not None}
+    answer_s = HASHED_S if given.get("hash") else ANSWER_S
     try:
-        return session.client(starting=False).call("daemon.status", given, changes=False)
+        client = session.client(starting=False, answer_s=answer_s)
+        return client.call("daemon.status", given, changes=False)
     except NoDaemon:
         return None
 

@@ -398,6 +398,11 @@ class LocalConnection(asyncio.Protocol):
             with processes.peer_of(sock) as peer:
                 self._lineage = processes.walk(peer, self._office.known(), claim)
         self._office.met(self._lineage)
+        found = self._lineage
+        pid = found.process.pid if found.process else None
+        self._office.log(
+            "a session said hello", whence=f"{found.cli or found.verdict} {pid}", via=found.via
+        )
         self._wish = _wish(said)
         self._arrive()
         return {

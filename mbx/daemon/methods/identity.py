@@ -5,6 +5,7 @@ from typing import Final
 
 from mbx.core import limits, names
 from mbx.core.errors import MbxError
+from mbx.core.evidence import RUN
 from mbx.core.keys import crockford
 from mbx.core.lease import Claimable, LeaseState, claimable
 from mbx.core.text import check_line, check_text
@@ -193,7 +194,11 @@ def _claim(context: Context, tx: Tx, caller: Session, request: ClaimRequest) -> 
         _refuse_second(caller, request.name)
         new = RegisterRequest(request.name, request.role, "", None)
         return _grant(context, tx, caller, _create(context, tx, new))
-    identity = identity or named(tx, request.name, f"{_REGISTER} {request.name} --role ROLE")
+    if identity is None:
+        is_run = caller.caller.lineage.cli == RUN
+        register = f"{_REGISTER} {request.name} --role ROLE"
+        run = f"mbx run --as {request.name} --role ROLE -- COMMAND"
+        identity = named(tx, request.name, run if is_run else register)
     if identity.retired_ms is not None:
         raise MbxError("closed", f"{identity.name} is retired", _LIST)
     held = caller.binding
