@@ -1,5 +1,8 @@
 """Messages and copies as listings show them, with the receiver's own words on trust and policy."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from mbx.core import names
 from mbx.core.delivery import RETURNED, STAGE_LABELS, Stage
 from mbx.core.lease import LeaseState
@@ -44,6 +47,28 @@ def listed(context: Context, reader: Reader, head: Head | OwnMessage) -> Result:
 def address(context: Context, reader: Reader, name: str, peer_no: int | None) -> str:
     """``name@host``, with the label by which this host knows the host."""
     return context.host.address(name) if peer_no is None else f"{name}@{reader.peer(peer_no).label}"
+
+
+def recipients(
+    context: Context, reader: Reader, head: Head, content: Mapping[str, Any]
+) -> list[str]:
+    """Everybody that a message is for. A paired host knows hosts by labels of its own.
+
+    What it calls this host, and itself, is told by the labels of here; a third host, which its
+    record does not name otherwise, by its.
+    """
+    if head.peer_no is None:
+        return [f"{party['name']}@{party['host']}" for party in content["to"]]
+    labels = {content["from"]["host"]: reader.peer(head.peer_no).label}
+    return [
+        f"{party['name']}@"
+        + (
+            context.host.label
+            if reader.lives_here(party["identity"])
+            else labels.get(party["host"], party["host"])
+        )
+        for party in content["to"]
+    ]
 
 
 def copy_of(context: Context, tx: Tx, reader: Reader, copy: Copy) -> Result:

@@ -56,6 +56,20 @@ def test_mail_reaches_a_name_that_only_the_other_host_has(hosts: Hosts) -> None:
     assert read["body"] == "over the wire"
 
 
+def test_hosts_are_told_by_the_labels_of_whoever_reads(hosts: Hosts) -> None:
+    hosts.there.connection.execute("UPDATE peers SET label = 'big-box'")
+    hosts.there.holder("cat", 21)
+    hosts.there.tell()
+    settle(hosts.here, hosts.there)
+    message = hosts.here.call(
+        hosts.ana, "mail.send", to=["ben", "cat", "ana"], subject="s", body="b"
+    )
+    settle(hosts.here, hosts.there)
+    [read] = hosts.there.call(hosts.ben, "mail.read", ids=[message["id"]])["messages"]
+    assert read["from"] == "ana@big-box"
+    assert sorted(read["to"]) == ["ana@big-box", "ben@lap", "cat@lap"]
+
+
 def test_receipts_tell_the_sender_what_became_of_it(hosts: Hosts) -> None:
     message = hosts.send()["id"]
     assert sent(hosts.here, hosts.ana, message)["ben@lap"]["stage"] == "queued"

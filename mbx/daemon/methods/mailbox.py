@@ -187,7 +187,7 @@ def _opened(
     entry = {
         **listing.listed(context, reader, head),
         "stage": Stage(max(head.stage, Stage.READ)).label,
-        "to": [f"{party['name']}@{party['host']}" for party in content["to"]],
+        "to": listing.recipients(context, reader, head, content),
         "reply_to": content["reply_to"],
         "topic": content["topic"],
         "boundary": boundary,
