@@ -11,7 +11,7 @@ from mbx.store import outbox, peers
 from mbx.store.database import Tx
 from mbx.store.outbox import Place, StreamRow
 from mbx.store.peers import NewPeer, PeerRow
-from tests.support.office import OfficeDesk
+from tests.support.office import HandWorld, OfficeDesk
 
 ROWS = 256
 
@@ -56,7 +56,10 @@ class PairedDesk(OfficeDesk):
 
 def desk(label: str) -> PairedDesk:
     """A host of that label with a key of its own, and the owner's mailbox."""
-    made = PairedDesk(label=label, key=SigningKey.from_seed(label.encode().ljust(32, b"!")))
+    # No two hosts draw the same ids.
+    world = HandWorld(drawn=int.from_bytes(label.encode()) << 32)
+    key = SigningKey.from_seed(label.encode().ljust(32, b"!"))
+    made = PairedDesk(world=world, label=label, key=key)
     made.add_owner()
     return made
 
