@@ -31,6 +31,8 @@ KINDS: Final[Mapping[str, str]] = {
     "clock": "directive",
     "send": "owner-mail",
     "reply": "owner-mail",
+    "peer-change": "peer",
+    "unpair": "unpair",
 }
 """Act -> the kind of record that its draft must be."""
 

@@ -3,7 +3,19 @@
 from typing import Final
 
 OWNERS: Final = frozenset(
-    {"clock", "forward", "owner", "owner-mail", "policy", "prune", "retire", "revoke", "takeover"}
+    {
+        "clock",
+        "forward",
+        "owner",
+        "owner-mail",
+        "peer-change",
+        "policy",
+        "prune",
+        "retire",
+        "revoke",
+        "takeover",
+        "unpair",
+    }
 )
 """Acts by a record of the owner's, which the store keeps for ever."""
 
@@ -13,11 +25,14 @@ ACTS: Final = OWNERS | {
     "hand-on",
     "host",
     "lapse",
+    "link-stopped",
     "register",
     "release",
     "rename",
     "revive",
     "set",
+    "unpaired",
 }
 """Every act. `acted`: mail was acked with the outcome acted; `hand-on`: mail of a
-forwarded identity went on; `host`: the store was made."""
+forwarded identity went on; `host`: the store was made;
+`link-stopped`: the streams of two hosts do not fit; `unpaired`: a paired host has ended it."""

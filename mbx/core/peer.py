@@ -60,7 +60,7 @@ _OWNERS: Final = frozenset("v type iat nonce aud owner version".split())
 _HOSTS: Final = frozenset("v type iat nonce aud".split())
 _PEER: Final = _OWNERS | {"peer", "label", "addresses"}
 _PIN: Final = frozenset("host key certificate label owner transcript".split())
-_UNPAIR: Final = _OWNERS | {"peer", "reason"}
+_UNPAIR: Final = _OWNERS | {"peer", "label", "reason"}
 _CERTIFICATE: Final = frozenset("v type iat nonce host key certificate".split())
 _DIRECTORY: Final = _HOSTS | {"identities"}
 _ENTRY: Final = frozenset("identity name role description state cli retired".split())
@@ -97,10 +97,14 @@ class Peer(NamedTuple):
 
 
 class Unpairing(NamedTuple):
-    """One verified `unpair` record: the host with key id `peer` is none of ours any more."""
+    """One verified `unpair` record: the host with key id `peer` is none of ours any more.
+
+    `label` is what we called it: what the owner read.
+    """
 
     version: int
     peer: str
+    label: str
     reason: str
 
 
@@ -226,6 +230,7 @@ def read_unpair(payload: Mapping[str, JsonValue]) -> Unpairing:
     return Unpairing(
         fields.whole(content["version"], "version", 1),
         fields.identifier(content["peer"], "peer"),
+        host_label(content["label"]),
         fields.note(content["reason"], NOTE_MAX_CHARS, "reason"),
     )
 

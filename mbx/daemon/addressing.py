@@ -162,8 +162,15 @@ def _close(tx: Tx, address: Address, known: Sequence[str]) -> list[str]:
 
 def _why(context: Context, tx: Tx, address: Address) -> str:
     if address.host not in (None, context.host.label):
-        peer = peers.by_label(tx, address.host or "")
-        return "no paired host has that label" if peer is None else "nobody there is called so"
+        peer = peers.called(tx, address.host or "")
+        if peer is None:
+            return "no paired host has that label"
+        if peer.ended_ms is not None:
+            return f"{peer.label} is not paired with this host any more"
+        return "nobody there is called so"
+    former = peers.formerly_on(tx, address.name) if address.kind == "name" else None
+    if former is not None and address.host is None:
+        return f"it lived on {former}, which is not paired with this host any more"
     return {
         "role": "nobody else has that role",
         "everyone": "there is nobody else",

@@ -15,14 +15,23 @@ from mbx.core.directive import Forwarding
 from mbx.core.errors import MbxError
 from mbx.core.limits import CLOCK_BACK_MAX_MS, DRAFT_TTL_MS
 from mbx.core.message import OWNER_MAIL
+from mbx.core.peer import read_peer
 from mbx.core.policy import Policy, Revocation
 from mbx.core.record import Record, RecordError, Sealed, verify
-from mbx.daemon import codec, displacing, forwarding, letters, retiring
+from mbx.daemon import (
+    codec,
+    displacing,
+    forwarding,
+    letters,
+    readdressing,
+    retiring,
+    unpairing,
+)
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.drafting import DRAFT_AGAIN, FORMER_KEY, INIT, check_names
 from mbx.daemon.effects import Authorised, Effect
 from mbx.daemon.times import rfc3339
-from mbx.store import audit, owners
+from mbx.store import audit, owners, peers
 from mbx.store.database import Tx
 
 
@@ -242,6 +251,24 @@ def _letter(context: Context, tx: Tx, record: Record, payload: Mapping[str, Json
     return Applied(told, effects=effects)
 
 
+def _peer(context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]) -> Applied:
+    """A paired host: another label or other addresses for one whose pairing stands."""
+    try:
+        wanted = read_peer(payload)
+    except RecordError as error:
+        raise MbxError("owner-required", f"the record is not to be believed: {error}") from error
+    peer = peers.by_key(tx, wanted.pin.host)
+    if peer is None:
+        raise unpairing.unknown(tx, wanted.label)
+    result, effects = readdressing.change(context, tx, record, wanted, peer)
+    return Applied(result, effects=effects)
+
+
+def _unpair(context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]) -> Applied:
+    result, effects = unpairing.end(context, tx, record, payload)
+    return Applied(result, effects=effects)
+
+
 _ACTS: Final[Mapping[str, Act]] = {
     OWNER_MAIL: _letter,
     "rotate": _rotate,
@@ -249,6 +276,8 @@ _ACTS: Final[Mapping[str, Act]] = {
     "policy": _chained,
     "revoke": _chained,
     "takeover": _takeover,
+    readdressing.PEER: _peer,
+    unpairing.UNPAIR: _unpair,
 }
 """Kind of record -> what it does. The record is verified and meant for this host."""
 

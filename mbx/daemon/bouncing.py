@@ -13,12 +13,13 @@ from mbx.core.limits import UNOFFERED_MAX_MS
 from mbx.core.names import OWNER
 from mbx.core.peer import Nack, nack_payload
 from mbx.daemon import forwarding, hostmail
-from mbx.daemon.context import Context
-from mbx.daemon.effects import Effect
+from mbx.daemon.context import Answer, Context
+from mbx.daemon.effects import Effect, HandBack
 from mbx.daemon.posting import Place
-from mbx.store import identities, messages, outbox
+from mbx.store import identities, messages, outbox, peers
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
+from mbx.store.outbox import QueuedMessage
 from mbx.store.peers import PeerRow
 
 EXPIRED: Final = "expired"
@@ -26,7 +27,7 @@ EXPIRED: Final = "expired"
 UNPAIRED: Final = "not-paired"
 """Why a message came back that waited for a host when its pairing ended."""
 
-_PIECE_ROWS: Final = 100
+PIECE_ROWS: Final = 100
 """Messages that one transaction returns; what is left follows in the next."""
 
 _REASONS: Final[Mapping[str, str]] = MappingProxyType(
@@ -81,14 +82,11 @@ def refused(context: Context, tx: Tx, peer: PeerRow, nack: Nack) -> tuple[Effect
     return _back(context, tx, peer, message_no, nack.recipient, nack.code)
 
 
-def give_up(context: Context, tx: Tx, peer: PeerRow) -> tuple[Effect, ...]:
-    """Return a piece of what no link was handed for too long; empty when nothing is left."""
-    effects: list[Effect] = []
+def give_up(context: Context, tx: Tx, peer: PeerRow, after_seq: int = 0) -> tuple[Effect, ...]:
+    """Return a piece of what no link was handed for too long; the last effect is for the rest."""
     before_ms = context.moment.now_ms - UNOFFERED_MAX_MS
-    for one in outbox.never_offered(tx, peer.no, before_ms, _PIECE_ROWS):
-        outbox.withdraw(tx, peer.no, one, context.moment.now_ms)
-        effects += _back(context, tx, peer, one.message_no, None, EXPIRED)
-    return tuple(effects)
+    piece = outbox.never_offered(tx, peer.no, before_ms, PIECE_ROWS, after_seq)
+    return _all_back(context, tx, peer, piece, EXPIRED)
 
 
 def unfit(context: Context, tx: Tx, peer: PeerRow, seq: int) -> tuple[Effect, ...]:
@@ -100,15 +98,33 @@ def unfit(context: Context, tx: Tx, peer: PeerRow, seq: int) -> tuple[Effect, ..
     return _back(context, tx, peer, one.message_no, None, "too-large")
 
 
-def empty(context: Context, tx: Tx, peer: PeerRow) -> tuple[Effect, ...]:
-    """Return a piece of what waits for a host whose pairing has ended; empty when nothing is left.
+def empty(context: Context, tx: Tx, peer: PeerRow, after_seq: int = 0) -> tuple[Effect, ...]:
+    """Return a piece of what waits for a host whose pairing has ended; as `give_up`.
 
     What was handed to a link and never acknowledged may have arrived; its sender is told so.
     """
+    piece = outbox.waiting(tx, peer.no, PIECE_ROWS, after_seq)
+    return _all_back(context, tx, peer, piece, UNPAIRED)
+
+
+def continued(context: Context, tx: Tx, left: HandBack) -> Answer:
+    """The next piece of what is to be returned."""
+    peer = peers.by_no(tx, left.peer_no)
+    back = give_up if peer.ended_ms is None else empty
+    return Answer({}, back(context, tx, peer, left.after_seq))
+
+
+def _all_back(
+    context: Context, tx: Tx, peer: PeerRow, piece: Sequence[QueuedMessage], code: str
+) -> tuple[Effect, ...]:
     effects: list[Effect] = []
-    for one in outbox.waiting(tx, peer.no, _PIECE_ROWS):
+    offered_seq = outbox.stream(tx, peer.no).offered_seq
+    for one in piece:
         outbox.withdraw(tx, peer.no, one, context.moment.now_ms)
-        effects += _back(context, tx, peer, one.message_no, None, UNPAIRED)
+        was_offered = one.seq <= offered_seq
+        effects += _back(context, tx, peer, one.message_no, None, code, was_offered=was_offered)
+    if len(piece) == PIECE_ROWS:
+        effects.append(HandBack(peer.no, piece[-1].seq))
     return tuple(effects)
 
 
@@ -119,6 +135,8 @@ def _back(
     message_no: int,
     recipient: str | None,
     code: str,
+    *,
+    was_offered: bool = False,
 ) -> tuple[Effect, ...]:
     lost = [
         copy
@@ -134,7 +152,7 @@ def _back(
         return ()
     origin = messages.origin(tx, message_no)
     names = [f"{copy.name}@{peer.label}" for copy in lost]
-    may_have = any(copy.stage == Stage.HANDED_OVER for copy in lost)
+    may_have = was_offered or any(copy.stage == Stage.HANDED_OVER for copy in lost)
     return hostmail.write(
         context,
         tx,

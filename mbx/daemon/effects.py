@@ -148,8 +148,25 @@ class HandOn:
     identity_no: int
 
 
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Somebody wants to know how long an answer of a paired host takes."""
+
+    peer_no: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandBack:
+    """Mail that a paired host will not get is left: the next piece behind a place is returned."""
+
+    peer_no: int
+    after_seq: int
+
+
 Effect = (
     Authorised
+    | HandBack
+    | Ping
     | HandOn
     | Retired
     | Glimpsed

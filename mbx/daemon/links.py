@@ -29,10 +29,10 @@ from mbx.core.dialing import Dialling, Initiative, initiative, newer_stays
 from mbx.core.errors import MbxError
 from mbx.core.frames import Hello
 from mbx.core.link import Link, Phase
-from mbx.daemon import relaying
+from mbx.daemon import relaying, unpairing
 from mbx.daemon.context import Answer, Context
 from mbx.daemon.dispatch import Dispatcher, Work
-from mbx.daemon.linkstate import LinkState
+from mbx.daemon.linkstate import LinkState, RoundTrip
 from mbx.store import outbox
 from mbx.store.database import Committed, Outcome, Tx
 from mbx.store.peers import PeerRow
@@ -41,6 +41,8 @@ REPLACED = "other-link"
 """Code of a link that gave way to another one of the same peer."""
 UNPAIRED = "unpaired"
 """Code of a link to a host that is not paired any more."""
+TURNED_AWAY = "not-paired"
+"""Code of a dial that was answered by the right host, which says that it is not paired with us."""
 STOPPING = "stopping"
 """Code of a link whose daemon ends."""
 _EARLY_MAX = 2
@@ -60,6 +62,13 @@ class Wire(Protocol):
 
     def ping(self) -> None:
         """Ask for a sign of life now: if none comes, the connection ends."""
+
+    def measure(self) -> None:
+        """Ask how long an answer takes: nothing ends if none comes."""
+
+    @property
+    def round_trip(self) -> RoundTrip | None:
+        """The last question that was answered."""
 
 
 @dataclass(slots=True)
@@ -160,7 +169,14 @@ class Links:
             dialling.due_ms,
             dialling.failures,
             peer.code,
+            peer.connection.wire.round_trip if peer.connection is not None else None,
         )
+
+    def measure(self, peer_no: int) -> None:
+        """Ask a peer how long an answer takes, if a link to it stands."""
+        peer = self._peers.get(peer_no)
+        if peer is not None and peer.connection is not None:
+            peer.connection.wire.measure()
 
     def wake(self, peer_no: int | None = None) -> None:
         """A sign that a try may succeed now, for one peer or for all."""
@@ -398,6 +414,8 @@ class Links:
             peer.dialling = peer.dialling.ended(code, now_ms, chance)
         else:
             peer.dialling = peer.dialling.failed(code, now_ms, chance)
+        if by_peer and code == UNPAIRED:
+            self._keep(peer, unpairing.dismissed)
         if stood or peer.code != code:
             told = {"reason": reason} if reason else {}
             who = "there" if by_peer else "here"
@@ -410,6 +428,8 @@ class Links:
             self._tell(peer, "a peer could not be reached", code=code)
         if peer.connection is None:
             peer.code = code
+            if code == TURNED_AWAY:
+                self._keep(peer, unpairing.turned_away)
         peer.dialling = peer.dialling.failed(code, self._now_ms(), chance)
         self._set_timer(peer)
 

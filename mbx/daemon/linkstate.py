@@ -3,12 +3,19 @@
 from typing import NamedTuple
 
 
+class RoundTrip(NamedTuple):
+    """A question for a sign of life: when it was answered (monotonic, ms), and after how long."""
+
+    answered_ms: int
+    took_ms: int
+
+
 class LinkState(NamedTuple):
     """What is known of the link to one peer.
 
     `since_ms`, `due_ms`: monotonic; since when it stands, and when it is tried next (None: it is
     for the other to dial). `failures`: tries in a row that came to nothing. `code`: how the last
-    link ended, or why there was none.
+    link ended, or why there was none. `round_trip`: the last one on the link that stands.
     """
 
     stands: bool
@@ -16,3 +23,4 @@ class LinkState(NamedTuple):
     due_ms: int | None
     failures: int
     code: str | None
+    round_trip: RoundTrip | None = None

@@ -19,6 +19,7 @@ from mbx.daemon.faces.channels import Channel, ChannelEnded
 from mbx.daemon.faces.networks import Crowd
 from mbx.daemon.faces.peers import Callers, Listener, Pinned, Undialled
 from mbx.daemon.links import Links
+from mbx.daemon.linkstate import RoundTrip
 from mbx.store.peers import PeerRow
 
 _UNREACHABLE: Final = "unreachable"
@@ -172,6 +173,15 @@ class _Wire:
     def ping(self) -> None:
         """Ask for a sign of life now."""
         self._channel.probe()
+
+    def measure(self) -> None:
+        """Ask how long an answer takes."""
+        self._channel.measure()
+
+    @property
+    def round_trip(self) -> RoundTrip | None:
+        """How long the last one took."""
+        return self._channel.round_trip
 
     async def ended(self) -> None:
         """Until the channel is gone."""

@@ -21,7 +21,9 @@ from mbx.daemon.effects import (
     Effect,
     Ended,
     Granted,
+    HandBack,
     Paired,
+    Ping,
     Queued,
     Renamed,
     Retired,
@@ -75,6 +77,10 @@ class Relay:
                 self.links.queued(effect.peers)
             case Paired():
                 self.look()
+            case Ping():
+                self.links.measure(effect.peer_no)
+            case HandBack():
+                self._hand_back(effect)
             case Granted() | Ended() | Retired() | Renamed() | Described():
                 self._changed()
 
@@ -185,6 +191,11 @@ class Relay:
 
         if self.links.is_wanted:
             self._inside(unit)
+
+    def _hand_back(self, left: HandBack) -> None:
+        """The next piece of mail that returns to its senders."""
+        context = self._dispatcher.context()
+        self._inside(lambda tx: bouncing.continued(context, tx, left))
 
     def _inside(self, unit: Callable[[Tx], Answer]) -> None:
         def settle(outcome: Outcome[Any]) -> None:

@@ -16,7 +16,9 @@ from mbx.core.errors import MbxError
 from mbx.core.record import ANY_AUDIENCE, Record, RecordError, inspect
 from mbx.core.text import fold, visible, visible_lines, width
 
-KINDS: Final = frozenset({"takeover", "policy", "revoke", "directive", "owner-mail"})
+KINDS: Final = frozenset(
+    {"takeover", "policy", "revoke", "directive", "owner-mail", "peer", "unpair"}
+)
 """What one signature of the owner makes valid."""
 
 ROTATE: Final = "rotate"
@@ -113,11 +115,12 @@ def read_draft(value: Mapping[str, object]) -> Draft:
 
 
 def _words(payload: Mapping[str, JsonValue]) -> Iterator[str]:
-    """Words of a record that say what it is about: its act, `all`, the names in it."""
+    """Words of a record that say what it is about: its act, `all`, the names and labels in it."""
     if payload.get("all") is True:
         yield "all"
     for label, value in (leaf for name in payload for leaf in _leaves(name, payload[name])):
-        if isinstance(value, str) and (label == "act" or label.rpartition(".")[2] == "name"):
+        is_word = label in ("act", "label") or label.rpartition(".")[2] == "name"
+        if is_word and isinstance(value, str):
             yield value
 
 

@@ -182,17 +182,20 @@ def head_at(tx: Tx, peer_no: int, seq: int) -> bytes | None:
     return bytes(row[0]) if row else None
 
 
-def never_offered(tx: Tx, peer_no: int, before_ms: int, rows: int) -> list[QueuedMessage]:
-    """Messages queued before `before_ms` (UTC) that no link was ever handed."""
-    state = stream(tx, peer_no)
-    found = tx.all(_NEVER_OFFERED, (peer_no, state.offered_seq, before_ms, rows))
+def never_offered(
+    tx: Tx, peer_no: int, before_ms: int, rows: int, after_seq: int = 0
+) -> list[QueuedMessage]:
+    """Messages behind `after_seq` queued before `before_ms` (UTC) that no link was ever handed."""
+    first = max(stream(tx, peer_no).offered_seq, after_seq)
+    found = tx.all(_NEVER_OFFERED, (peer_no, first, before_ms, rows))
     return [QueuedMessage(*row) for row in found]
 
 
-def waiting(tx: Tx, peer_no: int, rows: int) -> list[QueuedMessage]:
-    """Messages that the peer has not acknowledged, in order."""
+def waiting(tx: Tx, peer_no: int, rows: int, after_seq: int = 0) -> list[QueuedMessage]:
+    """Messages behind `after_seq` that the peer has not acknowledged, in order."""
     state = stream(tx, peer_no)
-    found = tx.all(_MESSAGES_UP_TO + " LIMIT ?", (peer_no, state.acked_seq, state.out_seq, rows))
+    first = max(state.acked_seq, after_seq)
+    found = tx.all(_MESSAGES_UP_TO + " LIMIT ?", (peer_no, first, state.out_seq, rows))
     return [QueuedMessage(*row) for row in found]
 
 

@@ -17,6 +17,8 @@ _COLUMNS: Final = (
 _BY_NO: Final = _COLUMNS + " WHERE no = ?"
 _BY_KEY: Final = _COLUMNS + " WHERE key_id = ? AND ended_ms IS NULL"
 _BY_LABEL: Final = _COLUMNS + " WHERE label = ? AND ended_ms IS NULL"
+_CALLED: Final = _COLUMNS + " WHERE label = ? ORDER BY ended_ms IS NOT NULL, no DESC LIMIT 1"
+_LATEST: Final = _COLUMNS + " WHERE key_id = ? ORDER BY no DESC LIMIT 1"
 _PRESENT: Final = _COLUMNS + " WHERE ended_ms IS NULL ORDER BY no"
 _ALL: Final = _COLUMNS + " ORDER BY no"
 _IDENTITY: Final = (
@@ -29,6 +31,10 @@ _NAMED: Final = (
     _IDENTITY + " JOIN peers AS p ON p.no = i.peer_no WHERE i.name = ?1 AND i.peer_no IS NOT NULL"
     " AND i.retired_ms IS NULL AND p.ended_ms IS NULL AND (?2 IS NULL OR p.label = ?2)"
     " ORDER BY i.peer_no, i.no"
+)
+_FORMERLY: Final = (
+    "SELECT p.label FROM identities AS i JOIN peers AS p ON p.no = i.peer_no WHERE i.name = ?"
+    " AND i.peer_no IS NOT NULL AND p.ended_ms IS NOT NULL ORDER BY p.no DESC LIMIT 1"
 )
 _PRESENT_IDENTITIES: Final = (
     _IDENTITY + " JOIN peers AS p ON p.no = i.peer_no WHERE i.peer_no IS NOT NULL"
@@ -128,6 +134,21 @@ def end(tx: Tx, no: int, by: str, now_ms: int) -> None:
     )
 
 
+def remove(tx: Tx, no: int, record_id: str, version: int, now_ms: int) -> None:
+    """The pairing is over by a record of our owner's, also if the peer ended it before."""
+    tx.run(
+        "UPDATE peers SET ended_ms = coalesce(ended_ms, ?), ended_by = 'us', record_id = ?,"
+        " version = ? WHERE no = ?",
+        (now_ms, record_id, version, no),
+    )
+
+
+def last_version(tx: Tx, key_id: str) -> int:
+    """The version of the last record about the host of this key, 0 if there was none."""
+    row = tx.one("SELECT max(version) FROM peers WHERE key_id = ?", (key_id,))
+    return int(row[0] or 0) if row else 0
+
+
 def by_no(tx: Tx, no: int) -> PeerRow:
     """The pairing with this key; it exists."""
     row = tx.one(_BY_NO, (no,))
@@ -145,6 +166,18 @@ def by_key(tx: Tx, key_id: str) -> PeerRow | None:
 def by_label(tx: Tx, label: str) -> PeerRow | None:
     """The pairing that stands with the host that we call `label`."""
     row = tx.one(_BY_LABEL, (label,))
+    return _row(row) if row else None
+
+
+def called(tx: Tx, label: str) -> PeerRow | None:
+    """The pairing with the host that we call `label`, else the last one that was called so."""
+    row = tx.one(_CALLED, (label,))
+    return _row(row) if row else None
+
+
+def latest(tx: Tx, key_id: str) -> PeerRow | None:
+    """The last pairing with the host of this key, whether it stands or not."""
+    row = tx.one(_LATEST, (key_id,))
     return _row(row) if row else None
 
 
@@ -176,6 +209,12 @@ def named(tx: Tx, name: str, label: str | None) -> list[IdentityRow]:
 def identities_present(tx: Tx, role: str | None = None) -> list[IdentityRow]:
     """The identities of paired hosts by name, those with a role; more than may be addressed."""
     return [IdentityRow(*row) for row in tx.all(_PRESENT_IDENTITIES, (role, RECIPIENTS_MAX + 2))]
+
+
+def formerly_on(tx: Tx, name: str) -> str | None:
+    """The label of a host, not paired any more, on which an identity of this name lived."""
+    row = tx.one(_FORMERLY, (name,))
+    return str(row[0]) if row else None
 
 
 def save_identity(

@@ -22,7 +22,7 @@ FROM_OWNER: dict[str, JsonValue] = {**FROM_HOST, "owner": OWNER}
 
 PIN = Pin(THEIRS, THEIR_KEY.public, b"\4" * 32, "their-box", None, b"\5" * 32)
 PEER = Peer(1, PIN, "laptop", ("laptop.local:24629", "[2001:db8::1]:24629", "10.0.0.7:5000"))
-UNPAIRING = Unpairing(2, THEIRS, "lost\non the train")
+UNPAIRING = Unpairing(2, THEIRS, "laptop", "lost\non the train")
 CERTIFICATION = Certification(HOST, key_id("tls", HOST_KEY.public), b"\6" * 32)
 ANA = Entry("a" * 26, "ana", "builder", "Builds it", "live", "claude", retired=False)
 HUMAN = Entry("0" * 26, "owner", "owner", "", "unknown", None, retired=False)

@@ -10,8 +10,9 @@ import pytest
 
 from mbx.core.acts import ACTS, OWNERS
 from mbx.core.errors import MbxError
+from mbx.core.keys import SigningKey
 from mbx.core.record import Record, sign
-from mbx.daemon import auditing, booting, floor, forwarding
+from mbx.daemon import auditing, booting, floor, forwarding, relaying, unpairing
 from mbx.daemon.budget import Budget
 from mbx.daemon.effects import Authorised, HandOn, Revive
 from mbx.daemon.floor import Floor
@@ -25,10 +26,12 @@ from mbx.store import audit
 from mbx.store.database import Committed, Refused, Tx, run_group, run_reads
 from tests.support.office import BOOT, KEY, OfficeDesk, at_terminal, harness, nobody, shell
 from tests.support.owner import TERMINAL, Owner, an_owner
+from tests.support.paired import plant, signed_by
 from tests.support.rules import ROOT
 
 CANARY = "canary-5c20"
 NOTHING_YET = Floor()
+ABOUT_PEERS = {"link-stopped", "peer-change", "unpair", "unpaired"}
 
 
 @pytest.fixture
@@ -129,18 +132,30 @@ def housekeeping(desk: OfficeDesk, owner: Owner, monkeypatch: pytest.MonkeyPatch
     owner.apply(owner.signed(mail))
 
 
+def paired(desk: OfficeDesk, owner: Owner) -> None:
+    """Hosts that were paired: one stops and is removed, one ends it itself."""
+    no, other = (plant(desk, SigningKey.from_seed(bytes([n]) * 32), f"box-{n}") for n in (91, 92))
+    signed_by(owner, no)
+    context = desk.dispatcher.context()
+    owner.do("peer-change", name="box-91", label="box-93")
+    desk.do(lambda tx: relaying.stopped(context, tx, no, "fork"))
+    owner.do("unpair", name="box-93")
+    desk.do(lambda tx: unpairing.dismissed(context, tx, other))
+
+
 def test_every_act_writes_its_row(
     desk: OfficeDesk, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history(desk, owner)
     revived(desk)
     housekeeping(desk, owner, monkeypatch)
+    paired(desk, owner)
     found = rows(desk)
     assert CANARY not in json.dumps(found)
     assert [row["no"] for row in found] == list(range(1, len(found) + 1))
     assert ACTS - {row["act"] for row in found} == {"host"}  # which is written at the first start
     last = {row["act"]: row for row in found}
-    nobodys = {"clock", "owner", "policy", "revoke"}
+    nobodys = {"clock", "owner", "policy", "revoke"} | ABOUT_PEERS
     assert {act for act, row in last.items() if row["agent"] is None} == nobodys
     assert last["release"]["session"] == {"cli": "shell", "id": "23-230"}
     assert last["rename"]["details"]["old_name"] == "ben"

@@ -5,13 +5,17 @@ from functools import partial
 from typing import Any
 
 from mbx.core.frames import Withdrawal
-from mbx.core.keys import SigningKey, crockford
-from mbx.daemon import directory, listing, relaying
+from mbx.core.keys import SigningKey, crockford, key_id
+from mbx.core.peer import Peer, Pin, peer_payload
+from mbx.core.record import Record, sign
+from mbx.daemon import applying, directory, listing, relaying
+from mbx.daemon.applying import Applied
 from mbx.store import outbox, peers
 from mbx.store.database import Tx
 from mbx.store.outbox import Place, StreamRow
 from mbx.store.peers import NewPeer, PeerRow
 from tests.support.office import HandWorld, OfficeDesk
+from tests.support.owner import Owner
 
 ROWS = 256
 
@@ -67,25 +71,61 @@ def desk(label: str) -> PairedDesk:
 def pair(one: PairedDesk, other: PairedDesk) -> None:
     """As after a pairing: each knows the other, and both streams are empty."""
     for here, there in ((one, other), (other, one)):
-        peer = NewPeer(
-            there.host.key_id,
-            there.key.public,
-            bytes(32),
-            there.label,
-            there.label,
-            ("192.0.2.1:47100",),
-            None,
-            crockford(b"record".ljust(32)),
-            1,
-        )
-        here.peer_nos[there.label] = here.do(partial(_recorded, peer=peer, here=here))
+        here.peer_nos[there.label] = plant(here, there.key, there.label)
         here.tell()
 
 
-def _recorded(tx: Tx, peer: NewPeer, here: PairedDesk) -> int:
+def plant(here: OfficeDesk, key: SigningKey, label: str) -> int:
+    """A pairing with the host of this key, without a record of the owner's; the key of its row."""
+    peer = NewPeer(
+        key_id("host", key.public),
+        key.public,
+        bytes(32),
+        label,
+        label,
+        ("192.0.2.1:47100",),
+        None,
+        crockford(b"record".ljust(32)),
+        1,
+    )
+    return here.do(partial(_recorded, peer=peer, here=here))
+
+
+def _recorded(tx: Tx, peer: NewPeer, here: OfficeDesk) -> int:
     no = peers.add(tx, peer, here.world.now_ms())
     outbox.begin(tx, no, crockford(f"{here.label} to {peer.label}".encode().ljust(32)))
     return no
+
+
+def signed_by(owner: Owner, peer_no: int) -> Record:
+    """The `peer` record of a pairing, kept as a pairing keeps it."""
+    here = owner.desk
+    now_ms, peer = here.world.now_ms(), here.do(lambda tx: peers.by_no(tx, peer_no))
+    pin = Pin(peer.key_id, peer.public_key, bytes(32), peer.told_label, None, b"\5" * 32)
+    record = sign(
+        "peer",
+        peer_payload(
+            Peer(1, pin, peer.label, peer.addresses),
+            {"iat": now_ms, "nonce": "0" * 32, "aud": here.host.key_id, "owner": owner.id},
+        ),
+        owner.key,
+        owner.id,
+    )
+    context = here.dispatcher.context()
+
+    def unit(tx: Tx) -> None:
+        applying._kept(context, tx, record, Applied({}))
+        peers.change(
+            tx,
+            peer.no,
+            label=peer.label,
+            addresses=peer.addresses,
+            record_id=record.id,
+            version=1,
+        )
+
+    here.do(unit)
+    return record
 
 
 def carry(one: PairedDesk, other: PairedDesk) -> int:

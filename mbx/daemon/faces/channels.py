@@ -27,6 +27,7 @@ from websockets.uri import WebSocketURI
 from mbx.core import limits
 from mbx.daemon import certificates
 from mbx.daemon.faces.networks import Guest
+from mbx.daemon.linkstate import RoundTrip
 
 _PIECE_BYTES: Final = 4_096
 """So much is parsed at a time before the limits are looked at: 2,048 frames at the most."""
@@ -107,6 +108,9 @@ class Channel(asyncio.Protocol):
         self._head_bytes = 0
         self._window = (0, 0)
         self._missed = 0
+        self._asked_ms: int | None = None
+        self.round_trip: RoundTrip | None = None
+        """The last question for a sign of life that was answered."""
         self._fragments: list[bytes] = []
         self._fragments_bytes = 0
         self._texts: deque[tuple[str, int]] = deque()
@@ -170,11 +174,17 @@ class Channel(asyncio.Protocol):
         self._is_stranger = False
         return self.guest is None or self.guest.identified()
 
+    def measure(self) -> None:
+        """Ask for a sign of life, to see in `round_trip` how long the answer takes."""
+        if self.is_open:
+            self._ask_for_life()
+            self._flush()
+
     def probe(self) -> None:
         """Ask for a sign of life now; whoever gives none until the next question is dead."""
         if self.is_open:
             self._missed = limits.PINGS_MISSED_MAX
-            self._protocol.send_ping(b"")
+            self._ask_for_life()
             self._flush()
 
     async def close(self, code: int = CloseCode.NORMAL_CLOSURE) -> None:
@@ -314,6 +324,10 @@ class Channel(asyncio.Protocol):
             self._breach("malformed", CloseCode.UNSUPPORTED_DATA)
         elif frame.opcode in (Opcode.TEXT, Opcode.CONT):
             self._fragment(frame)
+        elif frame.opcode is Opcode.PONG and self._asked_ms is not None:
+            now_ms = self._now_ms()
+            self.round_trip = RoundTrip(now_ms, now_ms - self._asked_ms)
+            self._asked_ms = None
 
     def _is_flooding(self) -> bool:
         """Whether a stranger has sent more frames in a second than it may."""
@@ -356,6 +370,11 @@ class Channel(asyncio.Protocol):
 
     # -- ends -------------------------------------------------------------------------------------
 
+    def _ask_for_life(self) -> None:
+        self._protocol.send_ping(b"")
+        if self._asked_ms is None:  # else the answer to the earlier one comes first
+            self._asked_ms = self._now_ms()
+
     def _beat(self) -> None:
         """Ask for a sign of life; whoever gave none after two questions is dead.
 
@@ -367,7 +386,7 @@ class Channel(asyncio.Protocol):
                 return
             self._missed += 1
         if self.is_open:
-            self._protocol.send_ping(b"")
+            self._ask_for_life()
             self._flush()
         self._set_timer("ping", self._terms.ping_s, self._beat)
 

@@ -15,6 +15,7 @@ from mbx.daemon.methods import (
     mailbox,
     owner,
     owners_mail,
+    peers,
     policy,
     session,
 )
@@ -31,6 +32,7 @@ METHODS: Final[MappingProxyType[str, Method[Any, Any]]] = MappingProxyType(
             *owners_mail.METHODS,
             *owner.METHODS,
             *policy.METHODS,
+            *peers.METHODS,
             *history.METHODS,
             *audit.METHODS,
             *agents.METHODS,

@@ -10,10 +10,12 @@ from typing import Final, NamedTuple
 from mbx.core import message
 from mbx.core.authority import OwnerKey
 from mbx.core.directive import FORWARD, PRUNE, RETIRE
+from mbx.core.endpoints import parse_endpoint
 from mbx.core.errors import MbxError
 from mbx.core.limits import (
     ADDRESSES_MAX,
     NOTE_MAX_CHARS,
+    PEER_ADDRESSES_MAX,
     POLICY_IDENTITIES_MAX,
     POLICY_PROJECTS_MAX,
     POLICY_SOURCES_MAX,
@@ -24,7 +26,15 @@ from mbx.core.names import Address, parse_address
 from mbx.core.policy import CLASSES, LEVELS
 from mbx.core.record import KINDS, Record
 from mbx.core.text import check_text
-from mbx.daemon import applying, drafting, forwarding, letters, retiring
+from mbx.daemon import (
+    applying,
+    drafting,
+    forwarding,
+    letters,
+    readdressing,
+    retiring,
+    unpairing,
+)
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.drafting import Draft, Wanted
 from mbx.daemon.gate import Open, OwnerTerminal
@@ -176,6 +186,20 @@ def _read_forwarding(params: Params) -> Maker:
     return lambda context, tx: forwarding.draft(context, tx, name, to)
 
 
+def _read_peer_change(params: Params) -> Maker:
+    label, new_label = params.string("name"), params.optional_string("label")
+    given = params.strings("addresses", PEER_ADDRESSES_MAX)
+    if not given and new_label is None:
+        raise MbxError("usage", "give addresses, a label, or both")
+    addresses = [str(parse_endpoint(text)) for text in given]
+    return lambda context, tx: readdressing.draft(context, tx, label, addresses, new_label)
+
+
+def _read_unpairing(params: Params) -> Maker:
+    label, reason = params.string("name"), _reason(params)
+    return lambda context, tx: unpairing.draft(context, tx, label, reason)
+
+
 _DRAFTS: Final[Mapping[str, Callable[[Params], Maker]]] = {
     "rotate": _read_rotation,
     "clock": _read_clock,
@@ -185,6 +209,8 @@ _DRAFTS: Final[Mapping[str, Callable[[Params], Maker]]] = {
     RETIRE: _read_retirement,
     PRUNE: _read_pruning,
     FORWARD: _read_forwarding,
+    readdressing.CHANGE: _read_peer_change,
+    unpairing.UNPAIR: _read_unpairing,
 }
 
 
@@ -250,7 +276,8 @@ METHODS: Final = (
     ),
     open_method(
         "owner.draft",
-        "The exact payload for the owner to sign: a takeover, a policy, a revocation, a key.",
+        "The exact payload for the owner to sign: a takeover, a policy, a revocation, a key, a"
+        " change or the end of a pairing.",
         _read_draft,
         _draft,
     ),

@@ -1,0 +1,172 @@
+"""Paired hosts as listings, the status line and doctor show them: one line of facts each."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from mbx.core.canonical import JsonValue
+from mbx.core.limits import QUEUE_MAX_BYTES, QUEUE_MAX_MESSAGES
+from mbx.daemon.context import Context, Result
+from mbx.daemon.linkstate import LinkState
+from mbx.daemon.times import optional_rfc3339, rfc3339
+from mbx.store import outbox, owners
+from mbx.store.database import Tx
+from mbx.store.outbox import StreamRow
+from mbx.store.peers import PeerRow
+
+REASONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "unreachable": "no address of it answers",
+        "wrong-host": "another host answers at its addresses, or it was installed anew",
+        "not-paired": "it says that it is not paired with this host",
+        "unpaired": "it has ended the pairing",
+        "closed": "it hangs up; it may not know this host (any more)",
+        "busy": "it has as many links as it can have",
+        "no-mbx": "something else than mbx answers at its addresses",
+        "version-mismatch": "it speaks another version of the protocol",
+        "lost": "the connection ended without a word",
+        "timeout": "it did not answer in time",
+        "stopping": "its daemon was stopped",
+        "other-link": "another link took the place of this one",
+        "store": "a store could not be read",
+        "refused": "what was sent was not taken",
+        "malformed": "what was sent could not be read",
+        "protocol": "a rule of the protocol was broken",
+        "another-store": "it has another store than before: restored, or replaced",
+        "unknown-stream": "one of the two hosts was restored, or paired anew without the other",
+        "fork": "one of the two hosts is a copy, or went on from an older copy of its store",
+        "rollback-of-us": "this host's store is an older copy: it has forgotten what that one has",
+        "rollback-of-peer": "its store is an older copy: it has forgotten what it took",
+    }
+)
+"""Code of a link or of a stopped stream -> what it means, for people."""
+
+_ANEW: Final = frozenset({"wrong-host", "not-paired"})
+"""Codes after which only a new pairing helps."""
+
+
+def shown(context: Context, tx: Tx, peer: PeerRow) -> Result:
+    """One pairing in a listing. `state`: up, down, stopped, or (over) removed, removed-us."""
+    stream, link = outbox.stream(tx, peer.no), context.link(peer.no)
+    code = link.code if link is not None else None
+    return {
+        "label": peer.label,
+        "host": peer.key_id,
+        "told_label": peer.told_label,
+        "addresses": list(peer.addresses),
+        "owner": _owner(tx, peer),
+        "state": _state(peer, stream, link),
+        "reason": _reason(peer, stream, code),
+        "link": _link(context, link),
+        "last_seen": optional_rfc3339(_seen_ms(context, peer, link)),
+        "paired_at": rfc3339(peer.paired_ms),
+        "queued": stream.queued_messages,
+        "queued_bytes": stream.queued_bytes,
+        "oldest_at": _oldest_at(tx, stream),
+        "ended_at": optional_rfc3339(peer.ended_ms),
+        "next": _next(peer, stream, code),
+    }
+
+
+def in_full(context: Context, tx: Tx, peer: PeerRow) -> Result:
+    """Everything about one pairing; heads are shortened."""
+    stream = outbox.stream(tx, peer.no)
+    return {
+        **shown(context, tx, peer),
+        "host_grouped": grouped(peer.key_id),
+        "record": peer.record_id,
+        "version": peer.version,
+        "owner_key": peer.owner_key,
+        "queue_max": QUEUE_MAX_MESSAGES,
+        "queue_max_bytes": QUEUE_MAX_BYTES,
+        "sending": {
+            "stream": stream.out_stream,
+            "seq": stream.out_seq,
+            "offered": stream.offered_seq,
+            "acked": stream.acked_seq,
+            "head": _short(stream.out_head),
+        },
+        "receiving": {
+            "stream": stream.in_stream,
+            "seq": stream.in_seq,
+            "head": _short(stream.in_head),
+            "store": stream.in_store,
+        },
+    }
+
+
+def grouped(key_id: str) -> str:
+    """A key id in groups, for two people who compare it by ear."""
+    return " ".join(key_id[first : first + 5] for first in range(0, len(key_id), 5))
+
+
+def _short(head: bytes) -> str:
+    return head.hex()[:16]
+
+
+def _owner(tx: Tx, peer: PeerRow) -> str:
+    """Whether it has the same owner as this host, whose policies and revocations count there."""
+    return "same" if peer.owner_key in [key.key_id for key in owners.keys(tx)] else "other"
+
+
+def _state(peer: PeerRow, stream: StreamRow, link: LinkState | None) -> str:
+    if peer.ended_ms is not None:
+        return "removed" if peer.ended_by == "us" else "removed-us"
+    if stream.stopped is not None:
+        return "stopped"
+    return "up" if link is not None and link.stands else "down"
+
+
+def _reason(peer: PeerRow, stream: StreamRow, code: str | None) -> str | None:
+    if peer.ended_ms is not None:
+        return "removed here" if peer.ended_by == "us" else "that host has removed this one"
+    known = stream.stopped or code
+    return None if known is None else REASONS.get(known, "it said an unknown code")
+
+
+def _link(context: Context, link: LinkState | None) -> Mapping[str, JsonValue] | None:
+    """Of a pairing that stands, while the network runs: times are ms on no clock but ours."""
+    if link is None:
+        return None
+    return {
+        "up": link.stands,
+        "since": optional_rfc3339(_wall_ms(context, link.since_ms)),
+        "next_try": optional_rfc3339(_wall_ms(context, link.due_ms)),
+        "failures": link.failures,
+        "code": link.code,
+        "round_trip_ms": link.round_trip.took_ms if link.round_trip is not None else None,
+    }
+
+
+def _wall_ms(context: Context, monotonic_ms: int | None) -> int | None:
+    """A moment of the monotonic clock on the one that people read."""
+    if monotonic_ms is None:
+        return None
+    now_ms = context.facts.started_ms + context.uptime_ms
+    return context.moment.now_ms + monotonic_ms - now_ms
+
+
+def _seen_ms(context: Context, peer: PeerRow, link: LinkState | None) -> int | None:
+    return context.moment.now_ms if link is not None and link.stands else peer.seen_ms
+
+
+def _oldest_at(tx: Tx, stream: StreamRow) -> str | None:
+    if not stream.queued_messages:
+        return None
+    return optional_rfc3339(outbox.oldest_ms(tx, stream.peer_no))
+
+
+def _next(peer: PeerRow, stream: StreamRow, code: str | None) -> str | None:
+    """What helps, if anything does but waiting."""
+    anew = f"mbx peers remove {peer.label}, then pair again: mbx pair here, mbx join there"
+    if peer.ended_ms is not None:
+        return f"mbx peers remove {peer.label}" if peer.ended_by == "peer" else None
+    if stream.stopped is not None:
+        return f"look which of the two hosts is the copy; then {anew}"
+    if code in _ANEW:
+        return anew
+    if code == "version-mismatch":
+        return "install the same version of mbx on both hosts"
+    if code == "unreachable" and peer.addresses:
+        return f"mbx peers addr {peer.label} ADDRESS, if it has another address now"
+    return None
