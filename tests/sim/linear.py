@@ -1,37 +1,66 @@
-"""Are the answers that clients got about one identity's lease those of one lease?
+"""Are the answers that callers got about one identity's lease those of one lease?
 
-Two ways, which know nothing of each other. `by_search`: is there an order of the operations, each
-somewhere between its call and its return, in which `mbx.core.lease.transition` gives every answer
-that was given (after Wing and Gong, with memory of what was tried)? `by_sequence`: do the answers
-agree with the audit log of the store, row for row, in the order of commits? Pure functions.
+Is there an order of the operations, each somewhere between its call and its return, in which
+`mbx.core.lease.transition` gives every answer that was given (after Wing and Gong, with memory of
+what was tried)? Pure functions. `tests.sim.sequence` asks the same of the log, and knows nothing of
+this.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from mbx.core.errors import MbxError
 from mbx.core.lease import Event, Lease, LeaseState, transition
-from tests.sim.image import Audit
-from tests.sim.tenure import Tenure, timeline
 
-Kind = Literal["claim", "register", "release", "use", "lapse"]
-Outcome = Literal["ok", "refused", "unknown"]
+Kind = Literal[
+    "claim", "register", "arrive", "wait", "release", "use", "read", "lapse", "takeover", "look"
+]
+Outcome = Literal["ok", "refused", "unknown", "lost", "again", "stale"]
 
 NEVER: Final = math.inf
 """When an operation returns whose caller died: it may still happen at any time, or never."""
-_NOBODY: Final = Lease(LeaseState.FREE, 0, None, 0)
+
+
+class Seen(NamedTuple):
+    """What an answer tells of the lease as it was; None: it does not tell. `holder`: a session."""
+
+    epoch: int | None = None
+    state: LeaseState | None = None
+    holder: int | None = None
+
+    def fits(self, lease: Lease) -> bool:
+        """Is this the lease that it tells of?"""
+        return (
+            self.epoch in (None, lease.epoch)
+            and self.state in (None, lease.state)
+            and self.holder in (None, lease.session_no)
+        )
+
+
+UNSEEN: Final = Seen()
+"""It tells nothing."""
 
 
 @dataclass(frozen=True)
 class Step:
     """One operation on one identity, by one session, between two moments of one steady clock.
 
-    `use` is a mailbox call that was carried out under `epoch`; `lapse` is the death of the session,
-    which ends its lease at some moment after `called`, or is never noticed. A refused claim is one
-    that was answered in-use; a refused release or use says that the session held nothing.
+    - `claim`, `register`, `arrive` (a conversation says hello and may get its own again): `epoch`
+      is the one granted; refused is a claim that was answered in-use, a name that is taken.
+    - `wait`: a conversation is told that it waits for the identity.
+    - `use` is a mailbox call that was carried out under `epoch` (0: not told), `read` one that does
+      not even say of which identity. `lost` is one, or a release, that was answered lease-lost:
+      `epoch` is the one that its session had (-1: not told). Refused: the session had nothing.
+    - `lapse` is the death of the session, which ends its lease at some moment after `called`, or is
+      never noticed.
+    - `takeover` brings the owner's `record`, which names the epoch `expects` and gives the identity
+      to `session`. `again`: answered as a record that acted before. `stale`: refused as one for
+      another epoch. Refused: for its destination, though the epoch was right.
+    - `look` changes nothing.
+
+    What any answer told of the lease before it is `seen`.
     """
 
     session: int
@@ -40,29 +69,69 @@ class Step:
     called: float
     returned: float
     epoch: int = 0
+    expects: int = 0
+    record: str = ""
+    seen: Seen = UNSEEN
 
 
-# --- by search ------------------------------------------------------------------------------------
+class Known(NamedTuple):
+    """What one identity has come to: its lease, and the records that took it over."""
+
+    lease: Lease = Lease(LeaseState.FREE, 0, None, 0)
+    applied: frozenset[str] = frozenset()
 
 
-def outcomes(lease: Lease, step: Step) -> tuple[Lease, ...]:
-    """The leases that the step may leave, given that it was answered as it was; none: it was not.
+def outcomes(known: Known, step: Step) -> tuple[Known, ...]:
+    """What the step may leave, given that it was answered as it was; nothing: it was not.
 
     An unknown outcome either happened or did not. One that may still happen has no moment at which
     it did not, so it stands for its effect alone: else each would be tried at every moment.
     """
-    possible = _outcomes(lease, step)
+    if not step.seen.fits(known.lease):
+        return ()
+    if step.kind == "takeover":
+        possible = _taken(known, step)
+    else:
+        possible = tuple(known._replace(lease=lease) for lease in _leases(known.lease, step))
     if step.returned < NEVER:
         return possible
-    return tuple(after for after in possible if after != lease)
+    return tuple(after for after in possible if after != known)
 
 
-def _outcomes(lease: Lease, step: Step) -> tuple[Lease, ...]:
+def _taken(known: Known, step: Step) -> tuple[Known, ...]:
+    lease, was_applied = known.lease, step.record in known.applied
+    if step.outcome == "again":
+        return (known,) if was_applied else ()
+    if step.outcome == "unknown":
+        return (known, *_displaced(known, step))
+    if was_applied:
+        return ()
+    if step.outcome == "stale":
+        return (known,) if lease.epoch != step.expects else ()
+    if step.outcome == "refused":
+        return (known,) if lease.epoch == step.expects else ()
+    return tuple(after for after in _displaced(known, step) if after.lease.epoch == step.epoch)
+
+
+def _displaced(known: Known, step: Step) -> tuple[Known, ...]:
+    """The record acts: a compare-and-set on the epoch, for one who does not hold it."""
+    lease = known.lease
+    if step.record in known.applied or _is_held_by(lease, step.session):
+        return ()
+    applied = known.applied | {step.record}
+    return tuple(Known(after, applied) for after in _after(lease, "takeover", step))
+
+
+def _is_held_by(lease: Lease, session: int) -> bool:
+    return lease.session_no == session and lease.state is LeaseState.HELD
+
+
+def _leases(lease: Lease, step: Step) -> tuple[Lease, ...]:
     own = lease.session_no == step.session and lease.state is not LeaseState.FREE
     match step.kind, step.outcome:
-        case ("claim" | "register", "ok"):
+        case ("claim" | "register" | "arrive", "ok"):
             return _granted(lease, step, own)
-        case ("claim" | "register", "unknown"):
+        case ("claim" | "register" | "arrive", "unknown"):
             return (lease, *(() if own else _after(lease, "claim", step)))
         case ("claim", "refused"):
             return (lease,) if lease.state is LeaseState.HELD and not own else ()
@@ -73,9 +142,11 @@ def _outcomes(lease: Lease, step: Step) -> tuple[Lease, ...]:
         case ("release", "unknown"):
             return (lease, *(_after(lease, "release", step) if own else ()))
         case ("use", "ok"):
-            return (lease,) if own and lease.epoch == step.epoch else ()
-        case ("release" | "use", "refused"):
+            return (lease,) if own and step.epoch in (0, lease.epoch) else ()
+        case ("release" | "use" | "read", "refused") | ("wait", "ok"):
             return () if own else (lease,)
+        case ("release" | "use" | "read", "lost"):
+            return () if own or lease.epoch <= step.epoch else (lease,)
         case ("lapse", _):
             return (lease, *(_after(lease, "lapse", step) if own else ()))
     return (lease,)
@@ -90,7 +161,7 @@ def _granted(lease: Lease, step: Step, own: bool) -> tuple[Lease, ...]:
 
 
 def _after(lease: Lease, event: Event, step: Step) -> tuple[Lease, ...]:
-    epoch = None if event == "claim" else lease.epoch
+    epoch = {"claim": None, "takeover": step.expects}.get(event, lease.epoch)
     try:
         return (transition(lease, event, now_ms=0, epoch=epoch, session_no=step.session),)
     except MbxError:
@@ -110,45 +181,97 @@ class _Mark:
         self.after: _Mark = self
 
 
-def by_search(steps: Sequence[Step], start: Lease = _NOBODY) -> list[str]:
-    """What is wrong with the history of one identity: nothing, or where every order ends."""
-    order = sorted(steps, key=lambda step: step.called)
-    head = _listed(order)
-    tried: set[tuple[int, Lease]] = set()
-    taken: list[tuple[_Mark, Lease, Iterator[Lease]]] = []
-    lease, done, furthest = start, 0, 0.0
-    left = sum(step.returned < NEVER for step in order)
-    mark = head.after
-    while left:  # what may still happen need not
-        if mark.no >= 0:
-            options = iter(outcomes(lease, order[mark.no]))
-        else:  # this return comes before its step: go back and take another way
-            furthest = max(furthest, order[~mark.no].returned)
-            if not taken:
-                return [f"no order explains {_told(order, furthest)}"]
-            mark, lease, options = taken.pop()
-            _put_back(mark)
-            done &= ~(1 << mark.no)
-            left += mark.back is not None
-        after = _untried(options, done | 1 << mark.no, tried)
-        if after is None:
+class _Search:
+    """A way through the steps, as far as it has come, and what was tried."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.order = sorted(steps, key=lambda step: step.called)
+        self.head = _listed(self.order)
+        self.late = [_Mark(no) for no, one in enumerate(self.order) if one.returned == NEVER]
+        """What may still happen, and need not."""
+        self.left = len(self.order) - len(self.late)
+        self.known, self.done = Known(), 0
+        self.furthest = 0.0
+        self.tried: set[tuple[int, Known]] = set()
+        self.taken: list[tuple[_Mark, Known, bool]] = []
+        """What was taken, what was known before it, and whether that may be in vain."""
+
+    def goes_through(self) -> bool:
+        """Whether there is an order of all the steps."""
+        self._take_idle()
+        ways = [self._ways()]
+        while self.left:
+            way = next(ways[-1], None)
+            if way is not None:
+                self._take(*way)
+                self._take_idle()
+                ways.append(self._ways())
+            elif len(ways) == 1:
+                return False
+            else:
+                ways.pop()
+                self._back()
+        return True
+
+    def _ways(self) -> Iterator[tuple[_Mark, Known]]:
+        """What may come next and where that leads, unless it was reached before; late ones last."""
+        mark = self.head.after
+        while mark.no >= 0:
+            yield from self._untried(mark)
             mark = mark.after
-            continue
-        taken.append((mark, lease, options))
-        _take_out(mark)
-        done |= 1 << mark.no
-        left -= mark.back is not None
-        lease, mark = after, head.after
-    return []
+        end = self.order[~mark.no].returned  # what has not come now must come before it
+        self.furthest = max(self.furthest, end)
+        for late in self.late:
+            if self.order[late.no].called <= end and not self.done >> late.no & 1:
+                yield from self._untried(late)
+
+    def _untried(self, mark: _Mark) -> Iterator[tuple[_Mark, Known]]:
+        for after in outcomes(self.known, self.order[mark.no]):
+            reached = (self.done | 1 << mark.no, after)
+            if reached not in self.tried:
+                self.tried.add(reached)
+                yield mark, after
+
+    def _take_idle(self) -> None:
+        """Take all that fits now and changes nothing: no later moment is better for it.
+
+        For what is unknown one may be: later it could have had an effect.
+        """
+        mark = self.head.after
+        while self.left and mark.no >= 0:
+            following, step = mark.after, self.order[mark.no]
+            if step.outcome != "unknown" and outcomes(self.known, step) == (self.known,):
+                self._take(mark, self.known, is_idle=True)
+                following = following.after if following is mark.back else following
+            mark = following
+
+    def _take(self, mark: _Mark, after: Known, *, is_idle: bool = False) -> None:
+        self.taken.append((mark, self.known, is_idle))
+        for one in (mark, mark.back):
+            if one is not None:
+                one.before.after, one.after.before = one.after, one.before
+        self.known = after
+        self.done |= 1 << mark.no
+        self.left -= mark.back is not None
+
+    def _back(self) -> None:
+        """Undo all up to the last step that was not idle, and that one."""
+        is_idle = True
+        while is_idle:
+            mark, self.known, is_idle = self.taken.pop()
+            for one in (mark.back, mark):
+                if one is not None:
+                    one.before.after = one.after.before = one
+            self.done &= ~(1 << mark.no)
+            self.left += mark.back is not None
 
 
-def _untried(options: Iterator[Lease], done: int, tried: set[tuple[int, Lease]]) -> Lease | None:
-    """The next lease that was not reached yet with these steps done."""
-    for after in options:
-        if (done, after) not in tried:
-            tried.add((done, after))
-            return after
-    return None
+def by_search(steps: Sequence[Step]) -> list[str]:
+    """What is wrong with the history of one identity: nothing, or where every order ends."""
+    search = _Search(steps)
+    if search.goes_through():
+        return []
+    return [f"no order explains {_told(search.order, search.furthest)}"]
 
 
 def _listed(order: Sequence[Step]) -> _Mark:
@@ -156,11 +279,10 @@ def _listed(order: Sequence[Step]) -> _Mark:
     head = _Mark(0)
     marks: list[tuple[float, int, _Mark]] = []
     for no, step in enumerate(order):
-        call = _Mark(no)
-        marks.append((step.called, 0, call))
         if step.returned < NEVER:
+            call = _Mark(no)
             call.back = _Mark(~no)
-            marks.append((step.returned, 1, call.back))
+            marks += (step.called, 0, call), (step.returned, 1, call.back)
     last = head
     for _, _, mark in sorted(marks, key=lambda one: one[:2]):
         last.after, mark.before = mark, last
@@ -169,137 +291,6 @@ def _listed(order: Sequence[Step]) -> _Mark:
     return head
 
 
-def _take_out(call: _Mark) -> None:
-    for mark in (call, call.back):
-        if mark is not None:
-            mark.before.after, mark.after.before = mark.after, mark.before
-
-
-def _put_back(call: _Mark) -> None:
-    for mark in (call.back, call):
-        if mark is not None:
-            mark.before.after = mark.after.before = mark
-
-
 def _told(order: Sequence[Step], until: float) -> str:
     last = [step for step in order if step.returned <= until][-1:]
     return f"{last[0] if last else order[0]} and what was answered before it"
-
-
-# --- by commit sequence ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Event:
-    """A grant or a release as the log has it."""
-
-    seq: int
-    session: str
-    epoch: int
-
-
-def by_sequence(
-    steps: Mapping[str, Sequence[Step]], audit: Sequence[Audit], names: Mapping[int, str]
-) -> list[str]:
-    """What is wrong with the answers, given the log: `steps` by identity id, `names` of sessions.
-
-    Epochs grow, tenures do not overlap, each accepted claim has its own grant and each accepted
-    release ends exactly its epoch, nothing is there that nobody asked for, and what had returned
-    before another was called was committed before it.
-    """
-    line = timeline(audit)
-    found = [*line.overlaps, *line.epochs]
-    for identity, some in steps.items():
-        tenures = [tenure for tenure in line.tenures if tenure.identity == identity]
-        grants = {t.epoch: _Event(t.start_seq, t.session, t.epoch) for t in tenures}
-        if len(grants) != len(tenures):
-            found.append(f"{identity}: two grants have one epoch")
-        releases = {
-            row.content["epoch"]: _Event(
-                row.content["seq"], f"{row.content['cli']}/{row.content['session']}", 0
-            )
-            for row in audit
-            if row.act == "release" and row.identity == identity
-        }
-        found += [
-            f"{identity}: {row.session} released epoch {epoch}, which was not its own"
-            for epoch, row in releases.items()
-            if epoch in grants and grants[epoch].session != row.session
-        ]
-        found += [f"{identity}: {what}" for what in _answers(some, grants, releases, names)]
-        found += [f"{identity}: {what}" for what in _uses(some, tenures, names)]
-        found += [f"{identity}: {what}" for what in _unasked(some, grants, releases, names)]
-    return found
-
-
-def _answers(
-    steps: Iterable[Step],
-    grants: Mapping[int, _Event],
-    releases: Mapping[int, _Event],
-    names: Mapping[int, str],
-) -> list[str]:
-    """Each accepted answer has its row, and rows are in the order of real time."""
-    found, placed, ended = [], list[tuple[Step, int]](), set[int]()
-    first: dict[int, Step] = {}
-    for step in sorted((s for s in steps if s.outcome == "ok"), key=lambda step: step.returned):
-        if step.kind in {"claim", "register"}:
-            row = grants.get(step.epoch)
-            if row is None or row.session != names[step.session]:
-                found.append(f"{step} was granted {row}")
-            elif first.setdefault(step.epoch, step) is step:
-                placed.append((step, row.seq))  # later ones got their own lease back
-        elif step.kind == "release":
-            row = releases.get(step.epoch)
-            if row is None or row.session != names[step.session] or step.epoch in ended:
-                found.append(f"{step} was released as {row}")
-            else:
-                placed.append((step, row.seq))
-            ended.add(step.epoch)
-    return found + _out_of_order(placed)
-
-
-def _out_of_order(placed: list[tuple[Step, int]]) -> list[str]:
-    """Steps that had returned before another was called, and were committed after it."""
-    by_seq = sorted(placed, key=lambda one: one[1], reverse=True)
-    found, earliest = [], (math.inf, 0)
-    for step, seq in by_seq:
-        if earliest[0] < step.called:
-            found.append(f"{step} was committed as {seq}, before {earliest[1]}, and called after")
-        earliest = min(earliest, (step.returned, seq))
-    return found
-
-
-def _uses(steps: Iterable[Step], tenures: Iterable[Tenure], names: Mapping[int, str]) -> list[str]:
-    """A mailbox call is under a grant of its own session."""
-    held = {(tenure.epoch, tenure.session) for tenure in tenures}
-    return [
-        f"{step} was carried out under a lease that its session never had"
-        for step in steps
-        if (step.kind, step.outcome) == ("use", "ok")
-        and (step.epoch, names[step.session]) not in held
-    ]
-
-
-def _unasked(
-    steps: Iterable[Step],
-    grants: Mapping[int, _Event],
-    releases: Mapping[int, _Event],
-    names: Mapping[int, str],
-) -> list[str]:
-    """No session was granted, and none gave back, more than it may have asked for."""
-    asked: dict[tuple[str, str], int] = defaultdict(int)
-    got: dict[int, set[str]] = defaultdict(set)
-    for step in steps:
-        kind = "release" if step.kind == "release" else "claim"
-        if step.outcome == "unknown" and step.kind != "lapse":
-            asked[kind, names[step.session]] += 1
-        elif step.outcome == "ok" and step.kind != "use":
-            got[step.epoch].add(kind)
-    found = []
-    for kind, rows in (("claim", grants), ("release", releases)):
-        for epoch, row in rows.items():
-            if kind not in got[epoch]:
-                asked[kind, row.session] -= 1
-                if asked[kind, row.session] < 0:
-                    found.append(f"nobody asked for the {kind} of epoch {epoch} by {row.session}")
-    return found

@@ -10,7 +10,8 @@ import pytest
 from mbx.core.errors import MbxError
 from mbx.core.lease import Lease, LeaseState, transition
 from tests.sim.image import Audit
-from tests.sim.linear import NEVER, Step, by_search, by_sequence
+from tests.sim.linear import NEVER, Step, by_search
+from tests.sim.sequence import by_sequence
 
 NAMES = {1: "shell/1", 2: "shell/2", 3: "shell/3"}
 Told = tuple[list[Step], list[Audit]]
@@ -83,6 +84,18 @@ def test_a_request_of_a_dead_caller_may_be_carried_out_late() -> None:
         Step(2, "claim", "unknown", 3, NEVER),
         Step(1, "release", "ok", 4, 5, 1),
         Step(3, "claim", "refused", 6, 7),
+    ]
+    audit = [row(1, "claim", 1, 1), row(2, "release", 1, 1), row(3, "claim", 2, 2)]
+    assert wrong((steps, audit)) == ([], [])
+
+
+def test_a_lost_release_and_a_lost_grant_after_it_may_both_have_happened() -> None:
+    """When the claim is looked at first, there is nothing that it could do yet."""
+    steps = [
+        Step(1, "register", "ok", 1, 2, 1),
+        Step(2, "claim", "unknown", 3, 6),
+        Step(1, "release", "unknown", 4, 6),
+        Step(2, "use", "ok", 7, 8, 2),
     ]
     audit = [row(1, "claim", 1, 1), row(2, "release", 1, 1), row(3, "claim", 2, 2)]
     assert wrong((steps, audit)) == ([], [])

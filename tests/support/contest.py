@@ -1,8 +1,9 @@
-"""Eight processes that contest three identities while some of them, and the daemon, are hurt.
+"""Eight processes and an owner contest three identities while they, and the daemon, are hurt.
 
 Each client (`tests.support.claimant`) runs below a look-alike agent CLI or a shell of its own, so
-that it is a session of its own; kills and pauses strike that whole group. What they wrote is read
-back as `tests.sim.linear.Step`, one history for each identity.
+that it is a session of its own; kills and pauses strike that whole group. An agent CLI that takes
+the place of a killed one goes on with its conversation. The owner (`tests.support.proprietor`) sits
+at two desks. What all of them wrote is `tests.support.journals`'.
 """
 
 import contextlib
@@ -12,45 +13,75 @@ import random
 import select
 import shlex
 import signal
+import socket
+import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from tests.sim.image import Image
-from tests.sim.linear import NEVER, Step
+from tests.sim.linear import NEVER
 from tests.support import claimant
-from tests.support.claimant import CALLS_A_SIGN, NAMES
+from tests.support.children import process_of
+from tests.support.claimant import CALLS_A_SIGN
 from tests.support.daemon import Daemon
+from tests.support.human import Human, signed
+from tests.support.journals import Player, Story
+from tests.support.proprietor import KEY
 from tests.support.shells import TIMEOUT_S, launch, look_alike
 
 CLIENTS: Final = 8
-_CLAIMS: Final = {"identity.claim": "claim", "identity.register": "register"}
-_EMPTY_HANDED: Final = frozenset({"no-lease", "lease-lost"})
+SIGNS_A_RECORD: Final = 2
+"""The owner brings a record each time that the clients have told so often of their calls."""
+_TRIES: Final = 2_000
+_ROOT: Final = Path(__file__).parents[2]
+_DESK: Final = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from tests.support.proprietor import main;"
+    " main(*sys.argv[2:])"
+)
 
 
 @dataclass
 class Rival:
     """One client: the holder process above it, and the pipe that it listens to."""
 
-    number: int
-    pid: int
+    player: Player
     pidfd: int
     stdin: int
-    journal: Path
-    killed: float = NEVER
-    """When it was killed, on the steady clock (ns)."""
-    is_paused: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        return self.player.ended != NEVER
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.player.is_stopped(time.monotonic_ns())
 
     def signal(self, number: signal.Signals) -> None:
-        """To the holder and everything below it, as long as the holder is there."""
+        """To the holder and everything below it, as long as the holder is there.
+
+        To itself first: it may not lead a group of its own yet.
+        """
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, 0)
-            os.killpg(self.pid, number)
+            signal.pidfd_send_signal(self.pidfd, number)
+            os.killpg(self.player.pid, number)
+
+    def stop(self) -> None:
+        """Let it stand still where it is."""
+        self.player.stops.append((time.monotonic_ns(), NEVER))
+        self.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on, if it stands still."""
+        if self.is_stopped:
+            since, _ = self.player.stops.pop()
+            self.player.stops.append((since, time.monotonic_ns()))
+            self.signal(signal.SIGCONT)
 
     def hang_up(self) -> None:
         """Let it see the end of its standard input."""
@@ -58,32 +89,54 @@ class Rival:
             os.close(self.stdin)
             self.stdin = -1
 
-    def lines(self) -> list[dict[str, Any]]:
-        """What it wrote; nothing if it was killed before it could."""
-        if not self.journal.exists():
-            return []
-        return [json.loads(line) for line in self.journal.read_bytes().splitlines()]
+
+@dataclass
+class Desk:
+    """One process of the owner's, and its journal."""
+
+    process: subprocess.Popen[bytes]
+    journal: Path
+
+    def say(self, word: bytes) -> None:
+        """Have it do something."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(word)
+        self.process.stdin.flush()
+
+    def hear(self, word: bytes) -> None:
+        """Wait until it has."""
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], TIMEOUT_S)
+        assert ready, "the owner is silent"
+        assert os.read(self.process.stdout.fileno(), 1) == word
 
 
 @dataclass
 class Contest:
-    """Clients at work on a daemon. Use it in ``with``; `play`, then `finish`."""
+    """Clients and an owner at work on a daemon. Use it in ``with``; `play`, then `finish`."""
 
     daemon: Daemon
     folder: Path
     seed: int
     rivals: list[Rival] = field(default_factory=list)
     """All that ever were, in the order of their start."""
+    desks: list[Desk] = field(default_factory=list)
     met: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"contest {self.seed}")
         self.agent = look_alike(self.folder, "claude")
         self.signs, self._tell = os.pipe()
+        self.roll = self.folder / "roll.jsonl"
+        self._due = 0
 
     def __enter__(self) -> Self:
-        for _ in range(CLIENTS):
-            self._start()
+        with Human(self.daemon.socket_path) as human, human.line() as line:
+            draft = line.call("owner.draft", act="rotate", public_key=KEY.public.hex())
+            line.call("owner.enroll", record=signed(draft, KEY))
+        for slot in range(CLIENTS):
+            self._start(slot)
+        self._sit_down()
         return self
 
     def __exit__(
@@ -96,12 +149,15 @@ class Contest:
             rival.signal(signal.SIGKILL)
             rival.hang_up()
             os.close(rival.pidfd)
+        for desk in self.desks:
+            with desk.process:
+                desk.process.kill()
         os.close(self.signs)
         os.close(self._tell)
 
-    def play(self, calls: int, *, kills: int, pauses: int, crashes: int) -> None:
+    def play(self, calls: int, *, kills: int, pauses: int, crashes: int, hushes: int) -> None:
         """Let the clients make so many calls, and do so much harm meanwhile, evenly spread."""
-        harm = [self._kill] * kills + [self._pause] * pauses
+        harm = [self._kill] * kills + [self._pause] * pauses + [self._hush] * hushes
         self.chance.shuffle(harm)
         for number in range(crashes):
             harm.insert((number + 1) * len(harm) // (crashes + 1), self._crash)
@@ -111,151 +167,168 @@ class Contest:
         self._wait(calls // (len(harm) + 1))
 
     def finish(self) -> None:
-        """Everybody goes on, ends its call, and ends."""
-        for rival in self._working():
-            rival.signal(signal.SIGCONT)
+        """The owner ends, then everybody goes on, ends its call, and ends."""
+        for desk in self.desks:
+            assert desk.process.stdin is not None
+            desk.process.stdin.close()
+            assert desk.process.wait(TIMEOUT_S) == 0, self._complaints()
+        working = self._working()
+        for rival in working:
+            rival.player.ended = time.monotonic_ns()
+            rival.go_on()
             rival.hang_up()
-        for rival in self._working():
-            assert _ends(rival.pidfd), f"client {rival.number} does not end"
+        for rival in working:
+            assert _ends(rival.pidfd), f"client {rival.player.number} does not end"
+
+    def story(self, store: Image) -> Story:
+        """What it was, once everybody has ended."""
+        players = [rival.player for rival in self.rivals]
+        return Story(players, [desk.journal for desk in self.desks], store)
 
     # -- harm -----------------------------------------------------------------------------------
 
     def _kill(self) -> None:
         """One client with its holder, and another takes its place."""
         rival = self.chance.choice(self._working())
-        rival.killed = time.monotonic_ns()
+        self._end(rival)
+        self._start(rival.player.slot)
+
+    def _end(self, rival: Rival) -> None:
+        rival.player.ended = time.monotonic_ns()
         rival.signal(signal.SIGKILL)
         assert _ends(rival.pidfd), "a killed client does not end"
         rival.hang_up()
         self.met["kills"] += 1
-        self._start()
 
     def _pause(self) -> None:
         """One is stopped where it is; the one that was stopped before goes on."""
         working = self._working()
-        paused = [rival for rival in working if rival.is_paused]
-        for rival in paused[:1]:
-            rival.signal(signal.SIGCONT)
-            rival.is_paused = False
-        rival = self.chance.choice([one for one in working if one not in paused])
-        rival.signal(signal.SIGSTOP)
-        rival.is_paused = True
+        stopped = [rival for rival in working if rival.is_stopped]
+        for rival in stopped[:1]:
+            rival.go_on()
+        self.chance.choice([one for one in working if one not in stopped]).stop()
         self.met["pauses"] += 1
 
+    def _hush(self) -> None:
+        """All are stopped, a holder is killed perhaps, and the owner takes what there is.
+
+        Perhaps one that it displaced never goes on: its conversation does, in another process.
+        """
+        quiet = [rival for rival in self._working() if not rival.is_stopped]
+        for rival in quiet:
+            rival.stop()
+        killed = [self._end_one(quiet, self._holding())] if self.chance.random() < 0.6 else []
+        before = self._holding()
+        desk = self.chance.choice(self.desks)
+        desk.say(b"q")
+        desk.hear(b"q")
+        if self.chance.random() < 0.75:
+            killed.append(self._end_one(quiet, before - self._holding()))
+            self.met["kills of displaced ones"] += killed[-1] is not None
+        for rival in quiet:
+            if rival not in killed:
+                rival.go_on()
+        for one in killed:
+            if one is not None:
+                self._start(one.player.slot)
+        self.met["hushes"] += 1
+
+    def _end_one(self, rivals: Sequence[Rival], pids: Container[int]) -> Rival | None:
+        """Kill one of these, one with a conversation if there is one, and wait until it is seen."""
+        some = [one for one in rivals if one.player.pid in pids and not one.has_ended]
+        if not some:
+            return None
+        rival = max(some, key=lambda one: len(one.player.names))
+        self._end(rival)
+        for _ in range(_TRIES):
+            if rival.player.pid not in self._holding():
+                break
+        return rival
+
+    def _holding(self) -> set[int]:
+        """The processes that hold something."""
+        with self.daemon.line() as line:
+            line.hello()
+            listed = line.call("identity.list")["identities"]
+        return {one["holder"]["pid"] for one in listed if one["holder"]}
+
     def _crash(self) -> None:
-        """The daemon is killed and started again."""
+        """The daemon is killed under a record of the owner's, and started again."""
+        desk = self.chance.choice(self.desks)
+        desk.say(b"k")
+        desk.hear(b"k")
         self.daemon.kill()
         said = self.daemon.start()
         assert said.get("ready") is True, said
         self.met["daemon kills"] += 1
         for rival in self._working():
             os.write(rival.stdin, b".")
+        for desk in self.desks:
+            desk.say(b".")
 
     def _working(self) -> list[Rival]:
-        return [rival for rival in self.rivals if rival.killed == NEVER]
+        return [rival for rival in self.rivals if not rival.has_ended]
 
-    def _start(self) -> None:
-        number = len(self.rivals)
+    # -- players --------------------------------------------------------------------------------
+
+    def _start(self, slot: int) -> None:
+        """A client below an agent CLI that has a conversation, or below a shell."""
+        number, is_agent = len(self.rivals), slot % 2 == 1
         journal = self.folder / f"{number}.jsonl"
+        talk = f"talk-{slot}" if is_agent else ""
         program = (sys.executable, "-I", "-S", claimant.__file__)
-        words = (*program, self.daemon.socket_path, str(journal), f"{self.seed} {number}")
-        shell = str(self.agent) if number % 2 else "bash"
+        words = (*program, self.daemon.socket_path, str(journal), f"{self.seed} {number}", talk)
         reading, writing = os.pipe()
         # The colon keeps the shell from giving its place to the client.
         command = f"{shlex.join(words)} 2>{shlex.quote(str(journal))}.err; :"
+        started = time.monotonic_ns()
+        shell = str(self.agent) if is_agent else "bash"
         pid = launch([shell, "-c", command], stdin=reading, stdout=self._tell)
         os.close(reading)
-        self.rivals.append(Rival(number, pid, os.pidfd_open(pid), writing, journal))
+        own = f"{pid}-{process_of(pid).start_ticks}"
+        cli, names = ("claude", (talk, own)) if is_agent else ("shell", (own,))
+        player = Player(number, slot, pid, cli, names, journal, started)
+        self.rivals.append(Rival(player, os.pidfd_open(pid), writing))
+        entry = {"number": number, "slot": slot, "pid": pid, "cli": cli, "names": names}
+        with self.roll.open("a") as roll:
+            roll.write(json.dumps(entry) + "\n")
+
+    def _sit_down(self) -> None:
+        """The owner at its two desks."""
+        for number, peer in enumerate(socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)):
+            journal = self.folder / f"owner-{number}.jsonl"
+            words = [
+                self.daemon.socket_path,
+                str(journal),
+                str(self.roll),
+                f"{self.seed} desk {number}",
+            ]
+            with peer, (self.folder / f"owner-{number}.err").open("wb") as complaints:
+                process = subprocess.Popen(
+                    [sys.executable, "-I", "-c", _DESK, _ROOT, *words, str(peer.fileno())],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=complaints,
+                    pass_fds=[peer.fileno()],
+                    env=self.daemon.environment,
+                )
+            self.desks.append(Desk(process, journal))
 
     def _wait(self, calls: int) -> None:
-        """Until they have told of so many more calls."""
+        """Until they have told of so many more calls, while the owner does its part."""
         left = calls
         while left > 0:
             ready, _, _ = select.select([self.signs], [], [], TIMEOUT_S)
             assert ready, f"no progress: {self._complaints()}"
-            left -= CALLS_A_SIGN * len(os.read(self.signs, left // CALLS_A_SIGN + 1))
+            told = len(os.read(self.signs, left // CALLS_A_SIGN + 1))
+            left -= CALLS_A_SIGN * told
+            self._due += told
+            while self._due >= SIGNS_A_RECORD:
+                self._due -= SIGNS_A_RECORD
+                self.chance.choice(self.desks).say(b"t")
 
     def _complaints(self) -> str:
         return " ".join(path.read_text() for path in self.folder.glob("*.err"))
-
-    # -- what it was ----------------------------------------------------------------------------
-
-    def sessions(self) -> dict[int, str]:
-        """Number of the client -> its session, as the audit log names it."""
-        found = {}
-        for rival in self.rivals:
-            for line in rival.lines()[:1]:
-                found[rival.number] = f"{line['session']['cli']}/{line['session']['id']}"
-        return found
-
-    def histories(self, store: Image) -> dict[str, list[Step]]:
-        """Identity id -> all that was done to its lease, and under it."""
-        identity_of = {
-            row.content["name"]: row.identity or "" for row in store.audit if row.act == "register"
-        }
-        sent_under = {
-            message.id: (message.content["from"]["identity"], message.content["lease"]["epoch"])
-            for message in store.messages
-        }
-        found: dict[str, list[Step]] = {identity_of.get(name, name): [] for name in NAMES}
-        for rival in self.rivals:
-            for call, back in _calls(rival):
-                self._count(call["method"], back)
-                for name, step in _steps(rival, call, back, sent_under):
-                    some = [identity_of.get(name, name)] if name else list(found)
-                    for identity in some:
-                        found[identity].append(step)
-            if rival.killed != NEVER:
-                for steps in found.values():
-                    steps.append(Step(rival.number, "lapse", "unknown", rival.killed, NEVER))
-        return found
-
-    def _count(self, method: str, back: Mapping[str, Any]) -> None:
-        outcome = back["outcome"]
-        self.met["calls"] += 1
-        self.met[outcome if outcome == "unknown" else f"{outcome} {back.get('code', method)}"] += 1
-
-
-def _calls(rival: Rival) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each call with its return; one without is that of a killed client."""
-    waiting: dict[str, Any] | None = None
-    for line in rival.lines()[1:]:
-        if "call" in line:
-            waiting = line
-        elif waiting is not None:
-            yield waiting, line
-            waiting = None
-    if waiting is not None:
-        yield waiting, {"outcome": "unknown", "t": NEVER}
-
-
-def _steps(
-    rival: Rival,
-    call: Mapping[str, Any],
-    back: Mapping[str, Any],
-    sent_under: Mapping[str, tuple[str, int]],
-) -> Iterator[tuple[str, Step]]:
-    """What one call says about which identity ('': about each)."""
-    method, outcome, code = call["method"], back["outcome"], back.get("code")
-    result, span = back.get("result", {}), (call["t"], back["t"])
-    if method in _CLAIMS:
-        if code in {None, "in-use", "name-taken"}:
-            kind: Any = _CLAIMS[method]
-            epoch = result.get("epoch", 0)
-            yield call["params"]["name"], Step(rival.number, kind, outcome, *span, epoch)
-    elif method == "identity.release":
-        if outcome == "ok":
-            yield (
-                result["released"],
-                Step(rival.number, "release", "ok", *span, result["epoch"]),
-            )
-        elif outcome == "unknown" or code in _EMPTY_HANDED:
-            yield "", Step(rival.number, "release", outcome, *span)
-    elif outcome == "ok":
-        identity, epoch = sent_under[result["id"]]
-        yield identity, Step(rival.number, "use", "ok", *span, epoch)
-    elif code in _EMPTY_HANDED:
-        yield "", Step(rival.number, "use", "refused", *span)
 
 
 def _ends(pidfd: int) -> bool:
