@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from mbx.core.canonical import JsonValue
-from mbx.core.limits import QUEUE_MAX_BYTES, QUEUE_MAX_MESSAGES
+from mbx.core.limits import QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX
 from mbx.daemon.context import Context, Result
 from mbx.daemon.linkstate import LinkState
 from mbx.daemon.times import optional_rfc3339, rfc3339
@@ -77,7 +77,7 @@ def in_full(context: Context, tx: Tx, peer: PeerRow) -> Result:
         "record": peer.record_id,
         "version": peer.version,
         "owner_key": peer.owner_key,
-        "queue_max": QUEUE_MAX_MESSAGES,
+        "queue_max": QUEUE_MESSAGES_MAX,
         "queue_max_bytes": QUEUE_MAX_BYTES,
         "sending": {
             "stream": stream.out_stream,

@@ -17,7 +17,7 @@ from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import Work
 from mbx.daemon.effects import Queued
 from mbx.daemon.links import Links
-from mbx.daemon.linkstate import LinkState
+from mbx.daemon.linkstate import LinkState, RoundTrip
 from mbx.store import outbox, peers
 from mbx.store.database import Committed, Outcome, Refused
 from mbx.store.peers import PeerRow
@@ -43,6 +43,13 @@ class ListWire:
 
     def ping(self) -> None:
         self.pings += 1
+
+    def measure(self) -> None:
+        """Nobody answers."""
+
+    @property
+    def round_trip(self) -> RoundTrip | None:
+        return None
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mbx.core.frames import Withdrawal
-from mbx.core.limits import QUEUE_MAX_BYTES, QUEUE_MAX_MESSAGES
+from mbx.core.limits import QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX
 from mbx.core.peer import Peer, peer_payload
 from mbx.daemon import bouncing, readdressing, unpairing
 from mbx.daemon.bouncing import PIECE_ROWS
@@ -389,10 +389,10 @@ def test_a_label_that_was_taken_since_the_draft_is_refused(hosts: Hosts) -> None
 @pytest.mark.parametrize(
     ("messages", "size_bytes", "fits"),
     [
-        (QUEUE_MAX_MESSAGES - 2, 0, True),
-        (QUEUE_MAX_MESSAGES - 1, 0, True),
-        (QUEUE_MAX_MESSAGES, 0, False),
-        (QUEUE_MAX_MESSAGES + 1, 0, False),
+        (QUEUE_MESSAGES_MAX - 2, 0, True),
+        (QUEUE_MESSAGES_MAX - 1, 0, True),
+        (QUEUE_MESSAGES_MAX, 0, False),
+        (QUEUE_MESSAGES_MAX + 1, 0, False),
         (0, -1, True),
         (0, 0, True),
         (0, 1, False),
