@@ -65,6 +65,8 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.methods.mailbox": "daemon/test_mail_methods.py",
     "mbx.daemon.methods.owner": "daemon/test_applying.py",
     "mbx.daemon.methods.policy": "daemon/test_applying.py",
+    "mbx.daemon.methods.peers": "daemon/test_unpairing.py",
+    "mbx.daemon.peerlist": "daemon/test_unpairing.py",
     "mbx.daemon.methods.session": "e2e/test_callers.py",
     "mbx.daemon.methods.table": "daemon/test_dispatch.py",
     "mbx.daemon.privatefile": "daemon/test_keystore.py",

@@ -56,7 +56,7 @@ class Draft(NamedTuple):
     topic: str | None = None
     origin: str | None = None
     quiet: bool = False
-    """The sender asked to wake nobody; not part of what is signed."""
+    """The sender asked to wake nobody; signed for recipients on other hosts (`Envelope.quiet`)."""
 
 
 class Envelope(NamedTuple):
@@ -77,6 +77,8 @@ class Envelope(NamedTuple):
     nonce: str
     external_since: int | None = None
     """When what it passes on first came from outside (ms UTC); None: it is the sender's own."""
+    quiet: Sequence[str] = ()
+    """Ids of recipients on other hosts whose copy wakes nobody, whatever its kind."""
 
 
 OWNER_MAIL: Final = "owner-mail"
@@ -137,6 +139,7 @@ class Relayed(NamedTuple):
     reply_to: str | None
     hop: int
     external_since: int | None
+    quiet: frozenset[str]
 
 
 def read_relayed(content: Mapping[str, JsonValue]) -> Relayed:
@@ -169,7 +172,17 @@ def read_relayed(content: Mapping[str, JsonValue]) -> Relayed:
         None if reply_to is None else str(reply_to),
         hop,
         since,
+        _quiet(content["quiet"]),
     )
+
+
+def _quiet(value: JsonValue) -> frozenset[str]:
+    if not isinstance(value, list) or len(value) > RECIPIENTS_MAX:
+        raise RecordError(6, "quiet is wrong")
+    found = frozenset(one for one in value if is_id(one))
+    if len(found) != len(value):
+        raise RecordError(6, "quiet is wrong")
+    return found
 
 
 def _draft(content: Mapping[str, JsonValue]) -> tuple[Draft, int]:
@@ -227,7 +240,7 @@ def _party(party: JsonValue) -> Party:
 
 _MESSAGE_FIELDS: Final = frozenset(
     "v type iat nonce aud from lease to thread reply_to kind subject body needs_reply refs"
-    " attachments topic expected_output origin hop external_since project sent_at".split()
+    " attachments topic expected_output quiet origin hop external_since project sent_at".split()
 )
 _LETTER_FIELDS: Final = _MESSAGE_FIELDS | {"owner"}
 
@@ -253,6 +266,7 @@ def payload(draft: Draft, envelope: Envelope) -> Mapping[str, JsonValue]:
         "attachments": [],
         "topic": draft.topic,
         "expected_output": None,
+        "quiet": list(envelope.quiet),
         "origin": draft.origin,
         "hop": envelope.hop,
         "external_since": envelope.external_since,

@@ -74,6 +74,7 @@ def _draft(
         audience=sorted({host.key_id, *posting.audience(context, recipients)}),
         nonce=context.moment.nonce("owner record"),
         external_since=now_ms if written.origin == FIRST_HAND else place.root_ms,
+        quiet=posting.quiet(written, recipients),
     )
     return Draft(OWNER_MAIL, message.owner_payload(written, envelope, owner_id(tx)))
 

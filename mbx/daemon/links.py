@@ -189,8 +189,10 @@ class Links:
         """Something was given a place in the streams to these peers."""
         for no in peer_nos:
             peer = self._peers.get(no)
-            if peer is not None:
+            if peer is not None and peer.connection is not None:
                 self._look(peer)
+            elif peer is not None:
+                self.wake(no)
 
     # -- connections -----------------------------------------------------------------------------
 

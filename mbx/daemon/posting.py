@@ -98,6 +98,7 @@ def post(
         project=own.project,
         audience=audience(context, recipients),
         nonce=context.moment.nonce("message"),
+        quiet=quiet(draft, recipients),
     )
     record = host.sign("message", message.payload(draft, envelope))
     new = NewMessage(
@@ -124,6 +125,15 @@ def parties(context: Context, recipients: Sequence[Recipient]) -> list[Party]:
             to.identity.identity, to.identity.name, to.peer.label if to.peer else context.host.label
         )
         for to in recipients
+    ]
+
+
+def quiet(draft: Draft, recipients: Sequence[Recipient]) -> list[str]:
+    """The ids of recipients on other hosts whose copy is to wake nobody."""
+    return [
+        to.identity.identity
+        for to in recipients
+        if to.peer is not None and (to.quiet or draft.quiet)
     ]
 
 

@@ -139,7 +139,7 @@ def _message(
             bouncing.refuse(context, tx, peer, record.id, identity_id, "retired")
             taken.answers += 1
         else:
-            delivered.append(recipient)
+            delivered.append(recipient._replace(quiet=identity_id in relayed.quiet))
     if not delivered:
         return
     _deliver(context, tx, record, relayed, sender_no, addressing.each_once(delivered))

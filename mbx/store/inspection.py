@@ -8,8 +8,8 @@ from mbx.store.database import Tx
 _STATE: Final = (
     "SELECT 'host', key_id, public_key, label, store_id FROM host",
     (
-        "SELECT 'identity', no, identity, name, role, description, project, created_ms, retired_ms,"
-        " forward_no FROM identities ORDER BY no"
+        "SELECT 'identity', no, peer_no, identity, name, role, description, project, created_ms,"
+        " retired_ms, forward_no FROM identities ORDER BY no"
     ),
     "SELECT 'mailbox', identity_no, unread FROM mailboxes ORDER BY identity_no",
     (
@@ -22,12 +22,17 @@ _STATE: Final = (
     ),
     "SELECT 'message', no, digest, signature, payload FROM messages ORDER BY no",
     (
-        "SELECT 'delivery', recipient_no, message_no, stage, stage_ms, epoch, outcome, did, note"
+        "SELECT 'delivery', recipient_no, message_no, stage, stage_ms, epoch, outcome, did, note,"
+        " error"
         " FROM deliveries ORDER BY recipient_no, message_no"
     ),
     "SELECT 'receipt', no, record_id, payload, signature FROM receipts ORDER BY no",
     "SELECT 'answer', scope, key, request, answer FROM answers ORDER BY scope, key",
     "SELECT 'audit', no, hash FROM audit ORDER BY no",
+    (
+        "SELECT 'peer', no, key_id, certificate, label, addresses, record_id, version, ended_ms"
+        " FROM peers ORDER BY no"
+    ),
     "SELECT 'owner', key_id, public_key, since_ms, until_version FROM owner_keys ORDER BY no",
     (
         "SELECT 'record', kind, record_id, version, payload, signatures, applied_ms, acceptance"

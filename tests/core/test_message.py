@@ -29,7 +29,16 @@ def test_every_field_is_always_there_and_canonical() -> None:
     made = payload(draft, envelope())
     assert set(made) == {
         *("v", "type", "iat", "nonce", "aud", "from", "lease", "to", "thread", "reply_to", "kind"),
-        *("subject", "body", "needs_reply", "refs", "attachments", "topic", "expected_output"),
+        *(
+            "subject",
+            "body",
+            "needs_reply",
+            "refs",
+            "attachments",
+            "topic",
+            "expected_output",
+            "quiet",
+        ),
         *("origin", "hop", "external_since", "project", "sent_at"),
     }
     text = encode(made)

@@ -154,6 +154,21 @@ def test_a_role_and_everyone_reach_both_hosts(hosts: Hosts) -> None:
     assert [one["address"] for one in hosts.send("*")["recipients"]] == ["ben@lap"]
 
 
+def _waking(hosts: Hosts) -> list[tuple[str, int]]:
+    return hosts.there.rows(
+        "SELECT m.subject, d.wakes FROM deliveries AS d JOIN messages AS m ON m.no = d.message_no"
+        " ORDER BY m.no"
+    )
+
+
+def test_what_wakes_nobody_here_wakes_nobody_there(hosts: Hosts) -> None:
+    hosts.send("ben@lap", kind="request", subject="wakes")
+    hosts.send("*", kind="request", subject="to everybody")
+    hosts.send("ben@lap", kind="request", subject="as asked", wake="inbox")
+    settle(hosts.here, hosts.there)
+    assert _waking(hosts) == [("wakes", 1), ("to everybody", 0), ("as asked", 0)]
+
+
 def test_an_unknown_name_there_is_refused_here_with_a_suggestion(hosts: Hosts) -> None:
     refusal = hosts.here.refusal(hosts.ana, "mail.send", to=["bne@lap"], subject="s", body="b")
     assert refusal.code == "unknown-recipient"
