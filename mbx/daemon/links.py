@@ -51,6 +51,21 @@ _RETRY_MS = 5_000
 """When a place is offered again that a full disk refused."""
 
 
+class Timer(Protocol):
+    """Something that will be called."""
+
+    def cancel(self) -> None:
+        """It will not be."""
+
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
+"""Have something called in so many seconds."""
+
+
+def _by_the_loop(delay_s: float, act: Callable[[], None]) -> Timer:
+    return asyncio.get_running_loop().call_later(delay_s, act)
+
+
 class Wire(Protocol):
     """One authenticated connection to a peer, as the face gives it."""
 
@@ -92,7 +107,7 @@ class _Peer:
     is_asking: bool = False
     """A unit is under way that looks how far our stream goes."""
     code: str | None = None
-    timer: asyncio.TimerHandle | None = None
+    timer: Timer | None = None
 
 
 Submit = Callable[[Work, Callable[[Outcome[Answer]], None]], None]
@@ -106,7 +121,7 @@ class Links:
     """All links of this host.
 
     `dial` begins a try, which ends in `connected` or `unreachable`. `log` takes a sentence and
-    fields.
+    fields. `call_later`: by the running loop unless told.
     """
 
     def __init__(
@@ -115,12 +130,14 @@ class Links:
         submit: Submit,
         dial: Dial,
         log: Callable[..., None],
+        call_later: CallLater | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._store_id = ""
         self._submit = submit
         self._dial = dial
         self._log = log
+        self._call_later = call_later or _by_the_loop
         self._peers: dict[int, _Peer] = {}
         self._is_closed = False
 
@@ -309,11 +326,15 @@ class Links:
         self._set_timer(peer)
 
     def _keep(self, peer: _Peer, act: Callable[[Context, Tx, int], Answer]) -> None:
-        """Something that the store is to know, and nobody waits for."""
+        """Something that the store is to know, and nobody waits for; a full disk only delays it."""
         context, no = self._dispatcher.context(), peer.row.no
 
         def settle(outcome: Outcome[Answer]) -> None:
-            if not isinstance(outcome, Committed):
+            if isinstance(outcome, Committed):
+                return
+            if _is_passing(outcome.error) and no in self._peers and not self._is_closed:
+                self._call_later(_RETRY_MS / 1000, lambda: self._keep(peer, act))
+            else:
                 self._tell(peer, "a link could not be recorded", why=_words(outcome.error))
 
         self._submit(Work(lambda tx: act(context, tx, no), writes=True), settle)
@@ -362,7 +383,8 @@ class Links:
         context = self._dispatcher.context()
 
         def unit(tx: Tx) -> Answer:
-            return relaying.accept(context, tx, peer.row.no, wanted.first_seq, wanted.places)
+            no, stream = peer.row.no, wanted.stream
+            return relaying.accept(context, tx, no, stream, wanted.first_seq, wanted.places)
 
         def settle(outcome: Outcome[Answer]) -> None:
             if one.link is None or one.link.phase is Phase.CLOSED:
@@ -451,7 +473,7 @@ class Links:
         due = [ms for ms in (peer.dialling.due_ms, _deadline(peer)) if ms is not None]
         if due and not self._is_closed and peer.row.no in self._peers:
             delay_s = max(0, min(due) - self._now_ms()) / 1000
-            peer.timer = asyncio.get_running_loop().call_later(delay_s, self._ring, peer)
+            peer.timer = self._call_later(delay_s, lambda: self._ring(peer))
 
     def _ring(self, peer: _Peer) -> None:
         peer.timer = None

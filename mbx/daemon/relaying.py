@@ -53,9 +53,9 @@ class Unacceptable(Exception):
 
 
 def accept(
-    context: Context, tx: Tx, peer_no: int, first_seq: int, places: Sequence[Place]
+    context: Context, tx: Tx, peer_no: int, stream: str, first_seq: int, places: Sequence[Place]
 ) -> Answer:
-    """Take the places of a peer's stream from `first_seq` on; those that are here are passed over.
+    """Take the places of a `stream` from `first_seq` on; those that are here are passed over.
 
     Raises MbxError peer-refused when the pairing has ended or the stream is stopped, conflict for
     a gap. The result's `upto` is the last place that is committed with this transaction.
@@ -63,6 +63,10 @@ def accept(
     peer, state = peers.by_no(tx, peer_no), outbox.stream(tx, peer_no)
     if peer.ended_ms is not None or state.stopped is not None:
         raise MbxError("peer-refused", f"nothing is taken from {peer.label}", "mbx peers list")
+    if state.in_stream is None:
+        outbox.name_incoming(tx, peer_no, stream)
+    elif state.in_stream != stream:
+        raise MbxError("conflict", f"{peer.label} speaks of another stream than before")
     if first_seq > state.in_seq + 1:
         raise MbxError("conflict", f"place {state.in_seq + 1} of the stream is missing")
     taken, seq, head = _Taken(), state.in_seq, state.in_head
@@ -286,7 +290,8 @@ _CODE_OF_STEP: Final[Mapping[int, str]] = MappingProxyType(
 
 def stood(context: Context, tx: Tx, peer_no: int, store: str, stream: str) -> Answer:
     """A link stands: the peer's stream and store are known by name from now on."""
-    outbox.name_incoming(tx, peer_no, stream, store)
+    outbox.name_incoming(tx, peer_no, stream)
+    outbox.name_store(tx, peer_no, store)
     peers.seen(tx, peer_no, context.moment.now_ms)
     return Answer({})
 

@@ -233,11 +233,18 @@ def forget_acknowledged(tx: Tx, before_ms: int, rows: int) -> int:
 # -- in --------------------------------------------------------------------------------------------
 
 
-def name_incoming(tx: Tx, peer_no: int, stream: str, store: str) -> None:
-    """The peer's first hello: so its stream and its store are called."""
+def name_incoming(tx: Tx, peer_no: int, stream: str) -> None:
+    """So the peer's stream is called, if nobody knew before."""
     tx.run(
-        "UPDATE streams SET in_stream = ?, in_store = ? WHERE peer_no = ? AND in_stream IS NULL",
-        (stream, store, peer_no),
+        "UPDATE streams SET in_stream = ? WHERE peer_no = ? AND in_stream IS NULL",
+        (stream, peer_no),
+    )
+
+
+def name_store(tx: Tx, peer_no: int, store: str) -> None:
+    """So the peer's store is called, if nobody knew before."""
+    tx.run(
+        "UPDATE streams SET in_store = ? WHERE peer_no = ? AND in_store IS NULL", (store, peer_no)
     )
 
 

@@ -279,7 +279,7 @@ def test_a_host_that_is_not_paired_any_more_is_hung_up_on_and_refused(hosts: Any
     assert two.there.wire.is_closed
     with pytest.raises(MbxError, match="nothing is taken"):
         two.there.desk.do(
-            lambda tx: relaying.accept(two.there.desk.dispatcher.context(), tx, no, 1, [])
+            lambda tx: relaying.accept(two.there.desk.dispatcher.context(), tx, no, "0" * 26, 1, [])
         )
 
 

@@ -48,7 +48,8 @@ class PairedDesk(OfficeDesk):
     def take(self, label: str, first_seq: int, arrivals: list[Any]) -> int:
         """What came from another host; up to where it is committed."""
         context, no = self.dispatcher.context(), self.peer_nos[label]
-        answer = self.do(lambda tx: relaying.accept(context, tx, no, first_seq, arrivals))
+        stream = stream_name(label, self.label)
+        answer = self.do(lambda tx: relaying.accept(context, tx, no, stream, first_seq, arrivals))
         self.effects.extend(answer.effects)
         return int(answer.result["upto"])
 
@@ -93,8 +94,13 @@ def plant(here: OfficeDesk, key: SigningKey, label: str) -> int:
 
 def _recorded(tx: Tx, peer: NewPeer, here: OfficeDesk) -> int:
     no = peers.add(tx, peer, here.world.now_ms())
-    outbox.begin(tx, no, crockford(f"{here.label} to {peer.label}".encode().ljust(32)))
+    outbox.begin(tx, no, stream_name(here.label, peer.label))
     return no
+
+
+def stream_name(sender: str, receiver: str) -> str:
+    """The id of the stream between the hosts with these labels."""
+    return crockford(f"{sender} to {receiver}".encode().ljust(32))
 
 
 def signed_by(owner: Owner, peer_no: int) -> Record:
