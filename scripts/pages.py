@@ -11,6 +11,21 @@ from typing import Any, Final
 
 from mbx.core import limits
 from mbx.core.errors import EXIT_STATUS
+from mbx.core.frames import (
+    BYES,
+    PROTOCOL,
+    VERSION_MISMATCH,
+    Bye,
+    Frame,
+    Hello,
+    No,
+    Ok,
+    Put,
+    Withdrawal,
+    encode,
+)
+from mbx.core.record import Record
+from mbx.core.streams import Incoming, Outgoing, StreamState
 from mbx.daemon.gate import Access
 from mbx.daemon.methods import METHODS
 from mbx.daemon.methods.table import Method
@@ -229,6 +244,15 @@ def protocol_errors() -> str:
 
 def protocol_limits() -> str:
     """Every limit, under the headings that the module gives them."""
+    return _limits("")
+
+
+def peer_limits() -> str:
+    """The limits of links between paired hosts."""
+    return _limits(_PAIRED)
+
+
+def _limits(of: str) -> str:
     path = Path(limits.__file__)
     with path.open("rb") as file:
         notes = {
@@ -236,20 +260,55 @@ def protocol_limits() -> str:
             for token in tokenize.tokenize(file.readline)
             if token.type == tokenize.COMMENT and token.start[1] == 0
         }
-    parts: list[str] = []
-    rows: list[tuple[str, ...]] = []
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    for node in body:
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    heading = ""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
         note = notes.get(node.lineno - 1)
         if note is not None:
-            parts += [_table(("limit", "value"), rows)] if rows else []
-            parts.append(f"**{note.partition('(')[0].strip(' .')}**")
-            rows = []
+            heading = note.partition("(")[0].strip(" .")
         name = node.target.id
-        rows.append((f"`{name}`", f"{getattr(limits, name):,}"))
-    return "\n\n".join([*parts, _table(("limit", "value"), rows)])
+        groups.setdefault(heading, []).append((f"`{name}`", f"{getattr(limits, name):,}"))
+    return "\n\n".join(
+        f"**{_capital(heading.removeprefix(of))}**\n\n{_table(('limit', 'value'), rows)}"
+        for heading, rows in groups.items()
+        if heading.startswith(of)
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+# -- paired hosts ----------------------------------------------------------------------------------
+
+_PAIRED: Final = "Paired hosts: "
+"""How the headings of their limits begin."""
+
+
+def peer_frames() -> str:
+    """One frame of each sort."""
+    host, signature = "0123456789abcdefghjkmnpqrs", "A" * 86 + "=="
+    out = Outgoing("8vqkzx3mn5c7w2rj0d9fhtybge", 9, b"\x5a" * 32, 7)
+    into = Incoming("t4ygs0kz1n8q6bw3jx5rfmc7hd", 4, b"\xa5" * 32)
+    record = Record("receipt", '{"v":1,"type":"receipt"}', {host: signature})
+    frames: tuple[Frame, ...] = (
+        Hello(host, "c0y5n2w8d7r4k9x3q6z1m0v5ga", StreamState(out, into)),
+        Put(8, (record,)),
+        Put(9, (Withdrawal(b"\x3c" * 32),)),
+        Ok(9),
+        No(10, "disk-full", 5_000),
+        Bye("stopping"),
+        Bye(VERSION_MISMATCH, PROTOCOL),
+    )
+    blocks = [f"```json\n{_compact(json.loads(encode(frame)))}\n```" for frame in frames]
+    return "\n\n".join(blocks)
+
+
+def peer_byes() -> str:
+    """Why a link ends."""
+    return _table(("code", "meaning"), [(f"`{code}`", meaning) for code, meaning in BYES.items()])
 
 
 # -- the store -------------------------------------------------------------------------------------
@@ -333,6 +392,11 @@ PAGES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         "each method": protocol_methods,
         "errors": protocol_errors,
         "limits": protocol_limits,
+    },
+    "docs/protocol-peer.md": {
+        "frames": peer_frames,
+        "byes": peer_byes,
+        "limits": peer_limits,
     },
     "docs/storage.md": {
         "pragmas": storage_pragmas,

@@ -30,12 +30,25 @@ from mbx.core.limits import (
     RECORD_SIGNATURES_MAX,
 )
 from mbx.core.record import Record
-from mbx.core.streams import HEAD_BYTES, Incoming, Outgoing, StreamState, flaw
+from mbx.core.streams import HEAD_BYTES, STOPS, Incoming, Outgoing, StreamState, flaw
 
 PROTOCOL: Final = 1
 """The version of this protocol, an integer that grows."""
 
 VERSION_MISMATCH: Final = "version-mismatch"
+
+BYES: Final[Mapping[str, str]] = {
+    VERSION_MISMATCH: "The speaker has another version of the protocol, which it names.",
+    "wrong-host": "The hello named another host than the connection had proved.",
+    "malformed": "A text came that is no frame.",
+    "protocol": "A frame came that no honest host sends at that point.",
+    "timeout": "A hello or an answer did not come in time.",
+    "other-link": "There is another link between the two, which stays.",
+    "stopping": "The speaker's daemon stops.",
+    "unpaired": "The speaker's owner has removed the peer.",
+    **{kind: f"The speaker compared the streams; its verdict is `{kind}`." for kind in STOPS},
+}
+"""Code of a `bye` -> what it means. An unknown one is read as any other end of a link."""
 
 PUT_OVERHEAD_BYTES: Final = len(f'{{"type":"put","seq":{INTEGER_MAX},"records":[]}}')
 """The most that a `put` has beside its records and the commas between them."""

@@ -63,7 +63,8 @@ def open_link(
 ) -> tuple["Link", list[Command]]:
     """The machine of a new connection to `peer` (the key id that the connection proved).
 
-    `ours` is what we say of ourselves, `known_store` the peer's store as last met, or None.
+    `ours` is what we say of ourselves, `known_store` the peer's store as last met, or None. Tell by
+    `Link.offer` what was written since `ours` was read from the store.
     """
     return Link(ours, peer, known_store, now_ms), [Send(encode(ours))]
 

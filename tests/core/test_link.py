@@ -4,6 +4,7 @@ What two machines do with each other over a bad line is `tests/sim/test_link.py`
 send is `test_link_hostile.py`.
 """
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +15,8 @@ from mbx.core.commands import (
     Send,
     Stood,
 )
-from mbx.core.frames import Bye, No, Ok, Put, Withdrawal, encode
+from mbx.core.dialing import FUTILE
+from mbx.core.frames import BYES, Bye, No, Ok, Put, Withdrawal, encode
 from mbx.core.link import Link, Phase, open_link
 from mbx.core.streams import Incoming, Outgoing, StreamState
 from tests.support.frames import STORES
@@ -266,6 +268,14 @@ def test_the_reason_of_a_close_says_which_rule_was_broken() -> None:
     assert closed_now == Closed("protocol", False, "a gap between places")
     (_, closed_now) = greeting().receive("[]", 0)
     assert closed_now == Closed("malformed", False, "not an object")
+
+
+def test_every_word_of_parting_has_a_meaning() -> None:
+    """Those that the machine says, that the daemon may say, and that end in no other try soon."""
+    outcomes = {outcome for row in OUTCOMES.values() for outcome in row.values()}
+    said = {code for outcome in outcomes for code in re.findall(r"bye ([a-z-]+)", outcome)}
+    assert len(said) >= 6
+    assert (said | FUTILE | {"other-link", "unpaired"}) - BYES.keys() == set()
 
 
 # --- deadlines -----------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from mbx.core.streams import (
     place_to_recall,
     stopped_by_peer,
 )
+from tests.support.rules import ROOT
 
 S, T = "s" * 26, "t" * 26
 STORE = "d" * 26
@@ -273,6 +274,11 @@ def test_what_one_end_calls_a_stop_the_other_calls_by_its_own_name() -> None:
         assert kind in told.words
     assert stopped_by_peer("go-on") is None
     assert stopped_by_peer("timeout") is None
+
+
+def test_the_page_on_the_protocol_has_every_verdict() -> None:
+    page = (ROOT / "docs" / "protocol-peer.md").read_text(encoding="utf-8")
+    assert [kind for kind in STOPS if f"`{kind}`" not in page] == []
 
 
 # --- random histories ----------------------------------------------------------------------------
