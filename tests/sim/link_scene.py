@@ -19,7 +19,7 @@ HEALING_MS: Final = 3 * 60 * 60 * 1000
 """After a refusal that time does not heal a peer is dialled hourly."""
 
 HEALING_STEPS: Final = 400
-"""Three times what any seed of CI needs: who runs in circles is not at rest."""
+"""Three times what any seed of `STEPS` steps needs: who runs in circles is not at rest."""
 
 _LARGEST: Final = "\\u0001" * BODY_MAX_BYTES
 _MIDDLE: Final = "é" * 30_000
@@ -251,7 +251,7 @@ class LinkScene:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def heal(self) -> bool:
+    def heal(self, most_steps: int) -> bool:
         """Nothing is disturbed any more. Whether everything came to rest in time."""
         if self.is_spoiling and self.chance.random() < 0.5:
             self.forget_what_travels()
@@ -262,7 +262,7 @@ class LinkScene:
                 host.start()
         end_ms = self.wire.now_ms + HEALING_MS
         steps = 0
-        while not self._is_at_rest() and self.wire.now_ms < end_ms and steps < HEALING_STEPS:
+        while not self._is_at_rest() and self.wire.now_ms < end_ms and steps < most_steps:
             steps += 1
             self._calm_step()
         self.wire.met["healing steps"] += steps
@@ -307,7 +307,7 @@ def play(seed: int, steps: int = STEPS) -> Played:
     scene = LinkScene(seed)
     for _ in range(steps):
         scene.step()
-    is_drained = scene.heal()
+    is_drained = scene.heal(max(HEALING_STEPS, steps))
     scene.wire.met["seeds that came to rest"] += is_drained
     left = (scene.hosts[0].store.left(), scene.hosts[1].store.left())
     case = LinkCase(tuple(scene.wire.events), left, healed=True)

@@ -1,6 +1,10 @@
-"""Two machines, a bad line between them, stores that are slow, full, killed and put back."""
+"""Two machines, a bad line between them, stores that are slow, full, killed and put back.
+
+MBX_TEST_LINK="10000 1000" plays the long form: so many seeds of so many steps.
+"""
 
 import hashlib
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -12,14 +16,17 @@ import pytest
 from tests.sim.link_checker import LINK_INVARIANTS, violations
 from tests.sim.link_defects import LINK_DEFECTS, Defect
 from tests.sim.link_history import Stopped
-from tests.sim.link_scene import Played, play
+from tests.sim.link_scene import STEPS, Played, play
 from tests.support.rules import ROOT
 
-SEEDS: Final = 150
+CI_SEEDS: Final = 150
 """What CI plays; each takes about 30 ms."""
 
+SEEDS, STEPS_EACH = map(int, os.environ.get("MBX_TEST_LINK", f"{CI_SEEDS} {STEPS}").split())
+"""What is played; by itself what CI plays."""
+
 MINIMUM: Final = {
-    "seeds that came to rest": SEEDS,
+    "seeds that came to rest": CI_SEEDS,
     "links that stood": 720,
     "tries": 1_080,
     "second links": 86,
@@ -48,20 +55,22 @@ MINIMUM: Final = {
 
 
 @pytest.mark.long
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(120 + SEEDS * STEPS_EACH // 200)
 def test_no_seed_breaks_an_invariant_of_the_link_and_together_they_meet_enough(
     publish_counts: Callable[[str, Counter[str]], None],
 ) -> None:
     met: Counter[str] = Counter()
     broken = {}
     for seed in range(SEEDS):
-        played = play(seed)
+        played = play(seed, STEPS_EACH)
         met += played.met
         found = violations(played.case)
         if found or not played.is_drained:
             broken[seed] = (played.is_drained, found)
     publish_counts(f"two hosts and a bad line, {SEEDS} seeds", met)
     assert broken == {}
+    if SEEDS < CI_SEEDS:
+        return
     assert {what: met[what] for what, least in MINIMUM.items() if met[what] < least} == {}
 
 
@@ -72,11 +81,11 @@ def test_the_planted_defect_of_the_link_is_found(
     defect: Defect, monkeypatch: pytest.MonkeyPatch, publish_defect: Callable[[str, int], None]
 ) -> None:
     defect.plant(monkeypatch)
-    for seed in range(SEEDS):
+    for seed in range(CI_SEEDS):
         if violations(play(seed).case).get(defect.found_by):
             publish_defect(f"{defect.found_by:4} link: {defect.name}", seed + 1)
             return
-    pytest.fail(f"{defect.name}: not found by {defect.found_by} within {SEEDS} seeds")
+    pytest.fail(f"{defect.name}: not found by {defect.found_by} within {CI_SEEDS} seeds")
 
 
 def test_every_invariant_of_the_link_has_a_planted_defect() -> None:
