@@ -1,8 +1,9 @@
 """A store with very many messages, made once and kept: real rows, really signed, indexed.
 
 Sending 10^6 messages over the socket would take longer and give the same rows. Every other
-message went to `READER`, who acked all but the newest `UNREAD`; the others wait unread with the
-recipients of the bench. Receipts of the acks are left out: nothing that is measured reads them.
+message went to `READER`, who acked all but the newest `UNREAD`; one of `SELDOM_OF` to `SELDOM`; the
+others wait unread with the recipients of the bench. Receipts of the acks are left out: nothing that
+is measured reads them.
 """
 
 import hashlib
@@ -25,6 +26,8 @@ from mbx.store.database import Tx, connect
 
 READER: Final = "bench-reader"
 UNREAD: Final = 1_000
+SELDOM: Final = "bench-seldom"
+SELDOM_OF: Final = 5_000
 _SENDER: Final = "bench-load"
 _ROWS_A_TRANSACTION: Final = 10_000
 _NONCE: Final = "0" * 32
@@ -39,7 +42,7 @@ def copy_of_large(workshop: Workshop) -> Path:
 
 def copy_of(workshop: Workshop, count: int) -> Path:
     """A home of its own with a store of `count` messages, which is made when there is none yet."""
-    version = hashlib.sha256(floors.schema().encode()).hexdigest()[:8]
+    version = hashlib.sha256((floors.schema() + SELDOM).encode()).hexdigest()[:8]
     made = workshop.kept / f"store-{count}-{version}"
     if not made.exists():
         workshop.say(f"making a store of {count:,} messages (once)")
@@ -55,7 +58,7 @@ def copy_of(workshop: Workshop, count: int) -> Path:
 def _make(home: Path, count: int, say: Callable[[str], None]) -> None:
     with Daemon(home) as daemon:
         line = Line.of_session(daemon.socket)
-        register_and_release(line, [READER, *RECIPIENTS])
+        register_and_release(line, [READER, SELDOM, *RECIPIENTS])
         register(line, _SENDER)
         line.call("identity.release")
         line.close()
@@ -78,15 +81,25 @@ def _fill(
         last = min(first + _ROWS_A_TRANSACTION, count)
         connection.execute("BEGIN IMMEDIATE")
         for number in range(first, last):
-            recipient = RECIPIENTS[number // 2 % len(RECIPIENTS)] if number % 2 else READER
-            _add(connection, signer, number, nos[_SENDER], nos[recipient])
+            _add(connection, signer, number, nos[_SENDER], nos[_recipient(number)])
         tx.run("UPDATE counters SET value = value + ? WHERE name = 'commit_seq'", (last - first,))
         _ack_below(tx, nos[READER], min(last, acked_below))
-        while search.index_some(tx, _ROWS_A_TRANSACTION):
+        while search.index_some(tx, _ROWS_A_TRANSACTION).pending:
             pass
         connection.execute("COMMIT")
         if last % (10 * _ROWS_A_TRANSACTION) == 0:
             say(f"{last:,} messages")
+
+
+def seldom_of(count: int) -> int:
+    """How many of so many messages `SELDOM` has."""
+    return (count + SELDOM_OF - 2) // SELDOM_OF
+
+
+def _recipient(number: int) -> str:
+    if number % SELDOM_OF == 1:
+        return SELDOM
+    return RECIPIENTS[number // 2 % len(RECIPIENTS)] if number % 2 else READER
 
 
 def _add(

@@ -229,7 +229,7 @@ _MEANINGS: Final = {
     "queue-full": "The queue of a paired host is full (not used yet).",
     "disk-full": "The disk is full; nothing was stored, reading goes on.",
     "store-damaged": "The store or the host key cannot be used; it was left as it is.",
-    "rate-limited": "Too many connections.",
+    "rate-limited": "Too many connections, or the index of words is too far behind for a search.",
     "internal": "A defect of the daemon; the call changed nothing, the log says more.",
 }
 

@@ -52,7 +52,7 @@ from mbx.daemon.workers.indexer import Indexer
 from mbx.daemon.workers.timers import Timers
 from mbx.daemon.world import World
 from mbx.paths import Paths, make_folder, printable
-from mbx.store.database import Committed, Database, Outcome, StoreFailure
+from mbx.store.database import Committed, Database, Outcome, Refused, StoreFailure
 from mbx.store.migrate import open_store
 
 if TYPE_CHECKING:
@@ -224,7 +224,9 @@ class Daemon:
             )
         elif work.after_index:
             later = work._replace(after_index=False)
-            self._indexer.when_caught_up(lambda: self._submit(later, done))
+            self._indexer.when_caught_up(
+                lambda: self._submit(later, done), lambda error: done(Refused(error))
+            )
         elif work.when_full is None:
             self._committer.write(work.unit, lambda outcome: self._finish(outcome, done))
         else:

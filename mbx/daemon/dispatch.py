@@ -47,7 +47,7 @@ class Work(NamedTuple):
     """A unit of work and the queue it belongs to.
 
     `when_full` reads in its place on a full disk; a `brief` one may run on the loop; one
-    `after_index` waits until the full-text index has everything.
+    `after_index` waits until the full-text index has what is committed by now.
     """
 
     unit: Unit[Answer]

@@ -102,7 +102,7 @@ def index(told: Told) -> Check:
     """The full-text index behind the commits."""
     behind = told["index_pending"]
     if behind > INDEX_BEHIND:
-        detail = f"the index is {behind} messages behind; the next search takes longer"
+        detail = f"the index is {behind} messages behind; searches wait for it"
         return Check("index", "warn", detail, "mbx daemon restart")
     return Check("index", "ok", f"{behind} messages behind")
 

@@ -4,6 +4,7 @@ from typing import Final, NamedTuple
 
 from mbx.core.delivery import Stage
 from mbx.core.limits import FORWARD_STEPS_MAX
+from mbx.store import search
 from mbx.store.database import Tx
 
 # A damaged store may lead in a circle: then the last step is at a retired identity, as any other
@@ -92,18 +93,20 @@ def hand_on(
 
     How many messages are new to `to_no`.
     """
-    given = 0
+    given: list[int] = []
     for one in mail:
-        given += tx.run(_GIVE, (to_no, one.message_no, int(Stage.DELIVERED), now_ms, one.wakes))
+        if tx.run(_GIVE, (to_no, one.message_no, int(Stage.DELIVERED), now_ms, one.wakes)):
+            given.append(one.message_no)
         tx.run(_CLOSE, (now_ms, outcome, note, no, one.message_no))
     unread = sum(one.stage < Stage.READ for one in mail)
-    for mailbox_no, change in ((to_no, given), (no, -unread)):
+    for mailbox_no, change in ((to_no, len(given)), (no, -unread)):
         tx.run(
             "UPDATE mailboxes SET unread = unread + ? WHERE identity_no = ?", (change, mailbox_no)
         )
+    search.add_copies(tx, to_no, given)
     if given:
         tx.run(_INSERTED, (f"{_HANDED_ON} {to_no}",))
-    return given
+    return len(given)
 
 
 def handed_on(tx: Tx, no: int) -> int:

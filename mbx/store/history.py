@@ -3,7 +3,9 @@
 from typing import Final, NamedTuple
 
 from mbx.core.ids import IdPrefix, parse_prefix
+from mbx.store import search
 from mbx.store.database import Row, Tx
+from mbx.store.search import Filters
 
 _OF_THREAD: Final = (
     "SELECT m.no, m.id, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
@@ -24,7 +26,7 @@ _FOUND: Final = (
     " m.owner_key, i.peer_no"
     " FROM search AS s JOIN messages AS m ON m.no = s.rowid"
     " JOIN identities AS i ON i.no = m.sender_no"
-    " WHERE s.search MATCH ?2 AND s.rowid < ?3 AND (m.sender_no = ?1 OR EXISTS"
+    " WHERE s.search MATCH ?2 AND s.rowid < ?3 AND s.rowid >= ?10 AND (m.sender_no = ?1 OR EXISTS"
     " (SELECT 1 FROM deliveries AS d WHERE d.recipient_no = ?1 AND d.message_no = m.no))"
     " AND (?4 IS NULL OR m.kind = ?4) AND (?5 IS NULL OR m.sender_no = ?5)"
     " AND (?6 IS NULL OR EXISTS (SELECT 1 FROM deliveries AS t"
@@ -61,16 +63,6 @@ class OwnMessage(NamedTuple):
     peer_no: int | None
 
 
-class Filters(NamedTuple):
-    """What a search leaves out: keys of identities, ms UTC (`until_ms` exclusive)."""
-
-    kind: str | None = None
-    sender_no: int | None = None
-    recipient_no: int | None = None
-    since_ms: int | None = None
-    until_ms: int | None = None
-
-
 def thread_page(tx: Tx, own_no: int, thread: str, *, after_no: int, rows: int) -> list[OwnMessage]:
     """Messages of a thread that `own_no` sent or received, in order of arrival."""
     root8 = parse_prefix(thread).low8
@@ -79,10 +71,12 @@ def thread_page(tx: Tx, own_no: int, thread: str, *, after_no: int, rows: int) -
 
 
 def found_page(
-    tx: Tx, own_no: int, match: str, filters: Filters, *, before_no: int, rows: int
+    tx: Tx, own_no: int, words: str, filters: Filters, *, before_no: int, rows: int
 ) -> list[OwnMessage]:
-    """Messages of `own_no` that the full-text expression finds, newest first."""
-    parameters = (own_no, match, before_no, *filters, rows)
+    """Messages of `own_no` that the full-text expression `words` finds, newest first."""
+    match = search.expression(words, own_no, filters)
+    low, high = search.bounds(tx, filters)
+    parameters = (own_no, match, min(before_no, high), *filters, rows, low)
     return [_row(row) for row in tx.all(_FOUND, parameters)]
 
 

@@ -1,5 +1,6 @@
 """Threads and searches of one's own mail."""
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -142,6 +143,105 @@ def test_only_ones_own_mail_is_found_however_common_the_word(desk: OfficeDesk) -
         send(desk, "common word", to="cai")
     assert found(desk, "common", BEN, limit=5) == [mine]
     assert len(found(desk, "common", ANA, limit=200)) == 31, "what one sent is one's own too"
+
+
+HOSTILE = (
+    "t2",
+    "f1",
+    "kmessage",
+    "who:t2",
+    "who : t2",
+    "{who}:t2",
+    "{who} : (t2)",
+    "-who:x",
+    "who:f1 OR common",
+    "common OR who:t2",
+    "common) OR (who:t2",
+    'common" OR who:t2 OR "common',
+    '") OR who : (t2',
+    '"} OR {who} : t2 AND {subject "common',
+    "common*",
+    "^common",
+    "com*",
+    "NEAR(common secret)",
+    "common NOT secret",
+    "common + secret",
+    "subject:common",
+    "rank:bm25()",
+    "common'; DROP TABLE search; --",
+)
+"""Words that would mean something if any sign in them did."""
+
+
+@pytest.mark.parametrize("query", HOSTILE)
+def test_no_word_reaches_beyond_ones_own_mail_nor_is_it_more_than_a_word(
+    desk: OfficeDesk, query: str
+) -> None:
+    send(desk, "common secret", to="ben")
+    assert found(desk, query, CAI) == []
+    quoted = desk.call(CAI, "mail.send", to=["cai"], subject="s", body=f"({query})")["id"]
+    assert found(desk, query, CAI) == [quoted]
+    assert quoted not in found(desk, query, ANA)
+
+
+SIGNS = tuple("\"'(){}:*^+-,;") + tuple("AND OR NOT NEAR who subject t1 t2 f1 x 猫 é".split())
+
+
+def test_whatever_signs_a_query_has_it_finds_ones_own_mail_and_no_other(desk: OfficeDesk) -> None:
+    chance = random.Random(20_260_301)
+    own: set[str] = set()
+    refused = 0
+    for _ in range(300):
+        query = chance.choice(["", " "]).join(chance.choices(SIGNS, k=chance.randint(1, 12)))
+        send(desk, f"secret {query}")
+        mine = desk.call(CAI, "mail.send", to=["cai"], subject="s", body=f"own {query}")["id"]
+        own.add(mine)
+        if any(character.isalpha() for character in query):
+            hits = found(desk, query, CAI)
+            assert hits[0] == mine
+            assert own.issuperset(hits)
+        else:
+            assert desk.refusal(CAI, "mail.search", query=query).code == "usage"
+            refused += 1
+    assert 10 < refused < 150
+
+
+def test_identities_whose_keys_begin_alike_do_not_find_each_others_mail(desk: OfficeDesk) -> None:
+    callers = {3: CAI}
+    for number in range(4, 36):
+        callers[number] = desk.holder(f"agent-{number:x}z", 1_000 + number)
+    for number, caller in callers.items():
+        to = f"agent-{number:x}z" if number > 3 else "cai"
+        desk.call(caller, "mail.send", to=[to], subject="s", body=f"word {number}")
+    nos = dict(desk.rows("SELECT name, no FROM identities"))
+    assert max(nos.values()) >= 33
+    for number, caller in callers.items():
+        assert len(found(desk, "word", caller)) == 1
+        assert len(found(desk, f"word {number}", caller)) == 1
+
+
+def test_everyone_who_got_a_copy_finds_it_and_only_they(desk: OfficeDesk) -> None:
+    late = send(desk, "to all", to="*")
+    dee = desk.holder("dee", 400)
+    for caller in (ANA, BEN, CAI):
+        assert found(desk, "all", caller) == [late]
+    assert found(desk, "all", dee) == []
+    by_role = send(desk, "to the role", to="role:dev", kind="alert")
+    assert found(desk, "role", dee, kind="alert", to="dee", **{"from": "ana"}) == [by_role]
+    assert found(desk, "role", dee, kind="task") == []
+
+
+def test_the_filters_of_a_search_hold_together(desk: OfficeDesk) -> None:
+    task = send(desk, "word 東京 naïve", kind="task")
+    send(desk, "word 東京 naïve", kind="alert")
+    send(desk, "word 東京 naïve", kind="task", to="cai")
+    both = desk.call(BEN, "mail.send", to=["ana", "cai"], subject="s", body="word", kind="task")
+    assert found(desk, "NAIVE 京", kind="task", since="1h", **{"from": "ana"}) == [task]
+    assert found(desk, "word", ANA, kind="task", to="ben", **{"from": "ana"}) == [task]
+    assert found(desk, "word", CAI, to="ana") == [both["id"]]
+    assert found(desk, "word", CAI, to="cai", **{"from": "ben"}) == [both["id"]]
+    assert found(desk, "word", CAI, to="ben") == []
+    assert found(desk, "word", CAI, **{"from": "cai"}) == []
 
 
 def test_filters_are_applied_before_the_limit(desk: OfficeDesk) -> None:

@@ -44,9 +44,10 @@ def asked(desk: OfficeDesk, alice: Caller) -> str:
     return str(desk.call(alice, "mail.send", **LETTER)["id"])
 
 
-def everything(desk: OfficeDesk) -> str:
-    """All that is in the store, as SQL."""
-    return "\n".join(desk.connection.iterdump())
+def everything(desk: OfficeDesk) -> dict[str, list[tuple[Any, ...]]]:
+    """All that is in the store: the rows of every table, and those that the index is made of."""
+    tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE '%VIRTUAL%'"
+    return {name: desk.rows(f"SELECT * FROM {name}") for (name,) in desk.rows(tables)}
 
 
 # -- who may --------------------------------------------------------------------------------------

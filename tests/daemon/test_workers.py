@@ -142,7 +142,7 @@ async def test_the_indexer_catches_up_by_itself_when_woken(tmp_path: Path) -> No
 async def _pending(committer: Committer) -> int:
     """How many messages the index does not have yet."""
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    committer.read(search.pending, answer.set_result)
+    committer.read(lambda tx: search.progress(tx).pending, answer.set_result)
     return int((await answer).value)
 
 

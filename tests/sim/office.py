@@ -186,7 +186,7 @@ class Office:
         """Queue a batch for the full-text index."""
 
         def unit(tx: Tx) -> Answer:
-            return Answer({"left": search.index_some(tx, 3)})
+            return Answer({"left": search.index_some(tx, 3).pending})
 
         self.submit(Waiting(Work(unit, writes=True), None, _ignore))
 

@@ -2,8 +2,8 @@
 
 from mbx.core.ids import id8
 from mbx.core.keys import crockford
-from mbx.store import history, messages
-from mbx.store.history import Filters
+from mbx.store import history, messages, search
+from mbx.store.search import Filters
 from tests.store.test_rows import Store, new_message, sealed
 
 
@@ -26,7 +26,7 @@ def test_what_one_only_sent_has_no_stage_of_ones_own() -> None:
     store = Store()
     ana, ben = store.identity("ana"), store.identity("ben")
     store.do(lambda tx: messages.add(tx, new_message(ana, "word"), [(ben.no, False)]))
-    store.connection.execute("INSERT INTO search (rowid, subject, body) VALUES (1, 's', 'word')")
+    store.do(lambda tx: search.index_some(tx, 9))
     stages = [
         store.do(
             lambda tx, no=who.no: history.found_page(  # type: ignore[misc]

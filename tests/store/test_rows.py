@@ -36,10 +36,10 @@ NOW = 1_700_000_000_000
 
 
 class Store:
-    """An open store in memory; `do` runs one unit."""
+    """An open store, in memory unless one is given; `do` runs one unit."""
 
-    def __init__(self) -> None:
-        self.connection: sqlite3.Connection = open_store(":memory:")
+    def __init__(self, connection: sqlite3.Connection | None = None) -> None:
+        self.connection: sqlite3.Connection = connection or open_store(":memory:")
 
     def do(self, unit: Callable[[Tx], T]) -> T:
         outcome = run_group(self.connection, [unit])[0]
@@ -386,39 +386,6 @@ def test_a_receipt_keeps_the_exact_signed_text(store: Store) -> None:
     store.do(lambda tx: receipts.add(tx, sealed("fact"), NOW))
     row = store.connection.execute("SELECT record_id, payload, signature FROM receipts").fetchone()
     assert row == (sealed("fact").id, sealed("fact").payload, b"s" * 64)
-
-
-# -- search ---------------------------------------------------------------------------------------
-
-
-def found(store: Store, words: str) -> list[int]:
-    query = "SELECT rowid FROM search WHERE search MATCH ? ORDER BY rowid"
-    return [row[0] for row in store.connection.execute(query, (words,))]
-
-
-def test_the_index_follows_in_batches_and_knows_what_is_pending(store: Store) -> None:
-    alice = store.identity("alice")
-    texts = ["plain words", "東京都の天気", "Größe zählt"]
-    for text in texts:
-        store.do(lambda tx, t=text: messages.add(tx, new_message(alice, t), [(alice.no, False)]))  # type: ignore[misc]
-    assert store.do(search.pending) == 3
-    assert store.do(lambda tx: search.index_some(tx, 2)) == 1
-    assert store.do(lambda tx: search.index_some(tx, 2)) == 0
-    assert found(store, "words") == [1]
-    assert found(store, '"東京"') == [2]
-    assert found(store, '"京都"') == [2]
-    assert found(store, "grosse OR große OR grösse OR groÿe OR GRÖẞE OR größe") == [3]
-    assert found(store, "zahlt") == [3], "marks do not matter"
-    assert store.do(lambda tx: search.index_some(tx, 2)) == 0, "nothing is indexed twice"
-
-
-def test_a_batch_of_the_index_is_bounded_in_bytes_too(store: Store) -> None:
-    alice = store.identity("alice")
-    half = "x" * (search.BATCH_MAX_BYTES // 2)
-    for text in [half, half, "short", half, half, "last"]:
-        store.do(lambda tx, t=text: messages.add(tx, new_message(alice, t), [(alice.no, False)]))  # type: ignore[misc]
-    left = [store.do(lambda tx: search.index_some(tx, 100)) for _ in range(4)]
-    assert left == [4, 2, 0, 0]
 
 
 # -- looking up ids -------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def _status(context: Context, tx: Tx, caller: Open, with_hash: bool) -> Answer:
             "socket": printable(facts.socket),
             "uptime_s": context.uptime_ms // 1000,
             "commit_seq": tx.commit_seq,
-            "index_pending": search.pending(tx),
+            "index_pending": search.progress(tx).pending,
             "state_hash": inspection.state_hash(tx) if with_hash else None,
         }
     )

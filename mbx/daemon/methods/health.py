@@ -52,7 +52,7 @@ def _health(context: Context, tx: Tx, caller: Open, thorough: bool) -> Answer:
             "store_bytes": sizes.store_bytes,
             "free_bytes": sizes.free_bytes,
             "wal_bytes": _wal_bytes(context),
-            "index_pending": search.pending(tx),
+            "index_pending": search.progress(tx).pending,
             "quick_check": _quick_check(tx, sizes.store_bytes) if thorough else None,
             "audit": _audit(context, tx, AUDIT_ROWS_THOROUGH if thorough else AUDIT_ROWS),
             **authority(context, tx),

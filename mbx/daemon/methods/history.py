@@ -20,9 +20,9 @@ from mbx.daemon.methods.table import lease_method
 from mbx.daemon.params import Params
 from mbx.store import forwards, history, messages, search
 from mbx.store.database import Tx
-from mbx.store.history import Filters, OwnMessage
+from mbx.store.history import OwnMessage
+from mbx.store.search import Filters
 
-_NEWEST: Final = 2**62
 _INDEX_BATCH: Final = 1_024
 _SNIPPET_CHARS: Final = 120
 _SNIPPET_BEFORE_CHARS: Final = 30
@@ -155,9 +155,9 @@ def _match(query: str) -> str:
 
 def _search(context: Context, tx: Tx, holder: Holder, request: SearchRequest) -> Answer:
     own, now_ms = holder.binding, context.moment.now_ms
-    while search.index_some(tx, _INDEX_BATCH):
-        pass  # the index follows behind the commits: first let it catch up
-    position = _NEWEST
+    # What was there when it was asked for is in the index; a batch more, for what came since.
+    search.index_some(tx, _INDEX_BATCH)
+    position = search.NEWEST
     scope = request[:7]
     if request.cursor is not None:
         position = cursor.decode(request.cursor, "search", own.identity, scope)

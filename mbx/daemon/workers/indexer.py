@@ -2,11 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
+from mbx.core.errors import MbxError
 from mbx.daemon.workers.committer import Committer
 from mbx.store import search
-from mbx.store.database import Committed
+from mbx.store.database import Committed, Outcome
+from mbx.store.search import Progress
+
+WAIT_S: Final = 3.0
+"""So long a search waits for the index; its caller waits for 4.5 s in all (`mbx.client`)."""
 
 _SMALL_BATCH_MESSAGES: Final = 48
 """What is indexed between the commits of others: their answers wait for it (about 2 ms)."""
@@ -20,6 +26,16 @@ _PATIENCE_CHECKS: Final = 10
 """So often it steps back behind waiting sends before it takes its turn among them."""
 
 
+@dataclass(slots=True, eq=False)
+class _Follower:
+    """Somebody who needs the index: `until` is the last message there was after it asked."""
+
+    follow: Callable[[], None]
+    refuse: Callable[[Exception], None]
+    until: int | None = None
+    timer: asyncio.TimerHandle | None = None
+
+
 class Indexer:
     """Indexes pending messages in batches after being told that there are some."""
 
@@ -27,43 +43,73 @@ class Indexer:
         self._committer = committer
         self._work = asyncio.Event()
         self._work.set()
-        self._followers: list[Callable[[], None]] = []
+        self._followers: list[_Follower] = []
         self._is_behind = True
+        self._left = 0
 
     def wake(self) -> None:
         """There are new messages."""
         self._is_behind = True
         self._work.set()
 
-    def when_caught_up(self, follow: Callable[[], None]) -> None:
-        """Call `follow` when the index has what is committed by now, but for a small rest."""
-        if self._is_behind:
-            self._followers.append(follow)
-            self._work.set()
-        else:
+    def when_caught_up(
+        self, follow: Callable[[], None], refuse: Callable[[Exception], None]
+    ) -> None:
+        """Call `follow` when the index has what is committed by now.
+
+        `refuse` is called instead with what went wrong, or when that takes longer than a caller
+        waits: a store that was upgraded is indexed anew, for minutes if it is large.
+        """
+        if not self._is_behind:
             follow()
+            return
+        one = _Follower(follow, refuse)
+        one.timer = asyncio.get_running_loop().call_later(WAIT_S, self._give_up, one)
+        self._followers.append(one)
+        self._work.set()
 
     async def serve(self) -> None:
         """Index whenever woken, until cancelled."""
         while True:
             await self._work.wait()
             self._work.clear()
-            self._is_behind = False
-            left = 1
-            while left:
-                quiet = left > _BEHIND_MESSAGES or await self._is_quiet()
-                count = _LARGE_BATCH_MESSAGES if quiet else _SMALL_BATCH_MESSAGES
-                outcome = await self._committer.written(
-                    lambda tx, count=count: search.index_some(tx, count)  # type: ignore[misc]
-                )
-                left = outcome.value if isinstance(outcome, Committed) else 0
-                if left <= _SMALL_BATCH_MESSAGES:
-                    self._let_follow()
+            while await self._step():
+                pass
 
-    def _let_follow(self) -> None:
-        followers, self._followers = self._followers, []
-        for follow in followers:
-            follow()
+    async def _step(self) -> bool:
+        """One batch; whether there is more to do."""
+        quiet = self._left > _BEHIND_MESSAGES or await self._is_quiet()
+        count = _LARGE_BATCH_MESSAGES if quiet else _SMALL_BATCH_MESSAGES
+        asked = [one for one in self._followers if one.until is None]
+        self._work.clear()
+        outcome: Outcome[Progress] = await self._committer.written(
+            lambda tx: search.index_some(tx, count)
+        )
+        if not isinstance(outcome, Committed):
+            self._let_go(lambda one: True, outcome.error)
+            return False
+        for one in asked:
+            one.until = outcome.value.newest
+        self._left = outcome.value.pending
+        self._is_behind = self._left > 0 or self._work.is_set()
+        indexed = outcome.value.indexed
+        self._let_go(lambda one: one.until is not None and one.until <= indexed)
+        return self._left > 0
+
+    def _let_go(self, which: Callable[[_Follower], bool], refusal: Exception | None = None) -> None:
+        """Let those follow who have what they asked for, or refuse them."""
+        going = [one for one in self._followers if which(one)]
+        self._followers = [one for one in self._followers if one not in going]
+        for one in going:
+            if one.timer is not None:
+                one.timer.cancel()
+            if refusal is None:
+                one.follow()
+            else:
+                one.refuse(refusal)
+
+    def _give_up(self, impatient: _Follower) -> None:
+        self._let_go(lambda one: one is impatient, _too_far_behind(self._left))
 
     async def _is_quiet(self) -> bool:
         """Wait a little for a moment in which nobody sends; False when there was none."""
@@ -75,3 +121,12 @@ class Indexer:
             if was_idle and self._committer.idle:
                 return True
         return False
+
+
+def _too_far_behind(left: int) -> MbxError:
+    return MbxError(
+        "rate-limited",
+        f"the index of words is {left} messages behind; it catches up by itself",
+        "repeat the search in a minute",
+        pending=left,
+    )

@@ -127,4 +127,4 @@ ALTER TABLE deliveries ADD COLUMN error TEXT;
 DROP INDEX messages_by_thread;
 CREATE INDEX messages_by_thread ON messages (thread, no) WHERE thread <> id;
 
-PRAGMA user_version = 5;
+PRAGMA user_version = 6;
