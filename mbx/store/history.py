@@ -76,7 +76,10 @@ def found_page(
     """Messages of `own_no` that the full-text expression `words` finds, newest first."""
     match = search.expression(words, own_no, filters)
     low, high = search.bounds(tx, filters)
-    parameters = (own_no, match, min(before_no, high), *filters, rows, low)
+    high = min(before_no, high)
+    if low >= high:
+        return []
+    parameters = (own_no, match, high, *filters, rows, low)
     return [_row(row) for row in tx.all(_FOUND, parameters)]
 
 

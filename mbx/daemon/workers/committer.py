@@ -100,7 +100,7 @@ class Committer:
         A `brief` one, when nothing else is under way, runs here and now: two changes of threads
         cost more than the reading itself.
         """
-        if brief and self._writes.empty.is_set() and self._reads.empty.is_set():
+        if brief and self.unused:
             done(self._database.read_here(unit))
         else:
             self._reads.add(unit, done)
@@ -124,6 +124,11 @@ class Committer:
     def idle(self) -> bool:
         """True when no write waits or runs."""
         return self._writes.empty.is_set()
+
+    @property
+    def unused(self) -> bool:
+        """True when nothing waits or runs, neither a write nor a read."""
+        return self._writes.empty.is_set() and self._reads.empty.is_set()
 
     async def serve(self) -> None:
         """Serve both queues. Raises StoreFailure when the store can no longer be trusted."""

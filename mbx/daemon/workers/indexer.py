@@ -18,9 +18,12 @@ _SMALL_BATCH_MESSAGES: Final = 48
 """What is indexed between the commits of others: their answers wait for it (about 2 ms)."""
 
 _LARGE_BATCH_MESSAGES: Final = 512
-"""What is indexed at once when nobody sends, or when too much is pending: cheaper a message."""
+"""What is indexed at once when nobody sends: cheaper a message."""
 
 _BEHIND_MESSAGES: Final = 4_096
+_BEHIND_BATCH_MESSAGES: Final = 128
+"""When so much is pending that it steps back behind nobody: more than a group of sends brings."""
+
 _IDLE_CHECK_S: Final = 0.02
 _PATIENCE_CHECKS: Final = 10
 """So often it steps back behind waiting sends before it takes its turn among them."""
@@ -78,8 +81,7 @@ class Indexer:
 
     async def _step(self) -> bool:
         """One batch; whether there is more to do."""
-        quiet = self._left > _BEHIND_MESSAGES or await self._is_quiet()
-        count = _LARGE_BATCH_MESSAGES if quiet else _SMALL_BATCH_MESSAGES
+        count = await self._count()
         asked = [one for one in self._followers if one.until is None]
         self._work.clear()
         outcome: Outcome[Progress] = await self._committer.written(
@@ -95,6 +97,12 @@ class Indexer:
         indexed = outcome.value.indexed
         self._let_go(lambda one: one.until is not None and one.until <= indexed)
         return self._left > 0
+
+    async def _count(self) -> int:
+        """How many messages the next batch has at most."""
+        if self._left > _BEHIND_MESSAGES:
+            return _LARGE_BATCH_MESSAGES if self._committer.unused else _BEHIND_BATCH_MESSAGES
+        return _LARGE_BATCH_MESSAGES if await self._is_quiet() else _SMALL_BATCH_MESSAGES
 
     def _let_go(self, which: Callable[[_Follower], bool], refusal: Exception | None = None) -> None:
         """Let those follow who have what they asked for, or refuse them."""
