@@ -133,6 +133,8 @@ EXPOSURE_MS: Final = 60 * 60 * 1000
 """How long what a conversation read counts as the source of what it writes."""
 CLOCK_BACK_MAX_MS: Final = 5 * 60 * 1000
 """A clock that is behind what it once was by more than this proves no term any more."""
+CLOCK_KEPT_MS: Final = 5 * 60 * 1000
+"""What it once was is written down when it is so much later than what is known of it."""
 
 # Paired hosts: the frames of a link, and how much may be under way.
 FRAME_MAX_BYTES: Final = 2 * 1024 * 1024

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from mbx.core.authority import Link, OwnerKey
 from mbx.core.canonical import CanonicalError, encode, parse
 from mbx.core.directive import FORWARD
-from mbx.core.limits import RECORD_MAX_BYTES
+from mbx.core.limits import CLOCK_KEPT_MS, RECORD_MAX_BYTES
 from mbx.core.record import Record, Sealed
 from mbx.store.database import Tx
 
@@ -35,6 +35,10 @@ _DIRECTIVES: Final = (
 )
 _SIGNATURES_MAX_BYTES: Final = 4_096
 _CLOCK: Final = "clock_high_ms"
+_KEEP_CLOCK: Final = (
+    "UPDATE counters SET value = ?1 WHERE name = ?2 AND value < ?1 - ?3"
+    " AND EXISTS (SELECT 1 FROM owner_keys)"
+)
 
 
 class OwnerRecordRow(NamedTuple):
@@ -160,6 +164,15 @@ def clock_high_ms(tx: Tx) -> int:
 def raise_clock(tx: Tx, now_ms: int) -> None:
     """Remember the wall clock, if it is later than ever."""
     tx.run("UPDATE counters SET value = ?1 WHERE name = ?2 AND value < ?1", (now_ms, _CLOCK))
+
+
+def keep_clock(tx: Tx, now_ms: int) -> None:
+    """Remember the wall clock now and then, while there is an owner whose records have terms.
+
+    What ended more than `CLOCK_BACK_MAX_MS` and `CLOCK_KEPT_MS` ago, while a daemon ran, is not
+    brought back by a clock that is set back. An idle daemon commits so much less often.
+    """
+    tx.run(_KEEP_CLOCK, (now_ms, _CLOCK, CLOCK_KEPT_MS))
 
 
 def set_clock(tx: Tx, now_ms: int) -> None:

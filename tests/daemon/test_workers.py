@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from mbx.core.limits import GROUP_MAX_UNITS, LEASE_RENEW_MS, LEASE_TIMEOUT_MS
+from mbx.core.limits import (
+    CLOCK_BACK_MAX_MS,
+    CLOCK_KEPT_MS,
+    GROUP_MAX_UNITS,
+    LEASE_RENEW_MS,
+    LEASE_TIMEOUT_MS,
+)
 from mbx.daemon.credentials import Credentials
 from mbx.daemon.holders import Holders
 from mbx.daemon.processes import DeathWatch
@@ -21,7 +27,8 @@ from mbx.paths import Paths, make_folder
 from mbx.store import search
 from mbx.store.database import Committed, Database, Refused, StoreFailure, Tx, run_group
 from mbx.store.migrate import open_store
-from tests.support.office import OfficeDesk, shell, unseen
+from tests.support.office import OfficeDesk, nobody, shell, unseen
+from tests.support.owner import an_owner
 
 
 def bump(tx: Tx) -> int:
@@ -299,3 +306,58 @@ async def test_a_clock_that_was_set_makes_the_timers_keep_house_at_once(
     house.timers._is_hurried = False
     house.timers.watch_the_clock()
     assert not house.timers._is_hurried, "told once"
+
+
+# -- the latest wall clock ------------------------------------------------------------------------
+
+MINUTE_MS = 60_000
+
+
+def committed(house: House) -> tuple[int, int]:
+    """How many commits changed something, and the latest clock that is known."""
+    query = "SELECT value FROM counters WHERE name = ?"
+    (seq,), (high_ms,) = (house.desk.rows(query, one)[0] for one in ("commit_seq", "clock_high_ms"))
+    return seq, high_ms
+
+
+async def minutes(house: House, count: int) -> None:
+    for _ in range(count):
+        house.desk.world.pass_ms(MINUTE_MS)
+        await house.timers.housekeeping()
+
+
+async def test_without_an_owner_an_idle_daemon_commits_nothing(house: House) -> None:
+    await house.timers.housekeeping()  # the credential, once
+    before = committed(house)
+    await minutes(house, 14)
+    assert committed(house) == before
+
+
+async def test_with_an_owner_the_clock_is_kept_when_it_is_five_minutes_later(house: House) -> None:
+    await house.timers.housekeeping()
+    house.desk.add_owner()
+    an_owner(house.desk)
+    seq, high_ms = committed(house)
+    assert high_ms == house.desk.world.wall_ms
+    await minutes(house, 5)
+    assert committed(house) == (seq, high_ms)
+    house.desk.world.pass_ms(1)
+    await house.timers.housekeeping()
+    assert committed(house) == (seq + 1, high_ms + CLOCK_KEPT_MS + 1)
+
+
+async def test_an_expired_policy_does_not_come_back_with_a_clock_that_is_set_back_by_more_than_both(
+    house: House,
+) -> None:
+    house.desk.add_owner()
+    owner = an_owner(house.desk)
+    told = {"to": ["alice"], "level": "yolo", "from": ["local"], "ttl_s": 3_600}
+    owner.do("policy", **told)
+
+    def standing() -> int:
+        return len(house.desk.call(nobody(), "policy.list")["policies"])
+
+    await minutes(house, 60 + 11)
+    assert standing() == 0
+    house.desk.world.wall_ms -= CLOCK_BACK_MAX_MS + CLOCK_KEPT_MS + 2 * MINUTE_MS
+    assert standing() == 0, "it is a minute before its end, by this clock"

@@ -19,6 +19,8 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 BACK_MAX_MS: Final = 5 * MINUTE_MS
 """So far the clock may go back before nothing is proved any more."""
+KEPT_MS: Final = 5 * MINUTE_MS
+"""So much later it must be for an idle daemon to remember it."""
 
 HOPS: Final[Mapping[str, int | None]] = {
     "ask": 6,
@@ -112,8 +114,8 @@ def ledger(events: Sequence[Event]) -> Ledger:
         elif isinstance(event, Commit) and event.attempt in calls:
             call, before = calls[event.attempt], states[-1]
             after = before
-            if call.method == TIMERS:
-                after = replace(before, high_ms=max(before.high_ms, call.at_ms))
+            if call.method == TIMERS and before.key and before.high_ms < call.at_ms - KEPT_MS:
+                after = replace(before, high_ms=call.at_ms)
             elif call.method in {"owner.enroll", "owner.apply"}:
                 act = Act(event.seq, call, Record(**call.params["record"]), before)
                 acts.append(act)

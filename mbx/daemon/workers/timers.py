@@ -102,7 +102,7 @@ class Timers:
         sessions.forget_unused(tx)
         exposures.forget_old(tx, now.now_ms)
         kin.forget_old(tx, now.now_ms)
-        owners.raise_clock(tx, now.now_ms)
+        owners.keep_clock(tx, now.now_ms)
         missing: list[_Missing] = []
         for row in leases.held(tx):
             if is_renewal_due(row.expires_ms or 0, now.now_ms):
