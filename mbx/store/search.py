@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from mbx.core.terms import indexable
 from mbx.store.database import Tx
+from mbx.store.messages import NEWEST
 
 BATCH_MAX_BYTES: Final = 256 * 1024
 """Bodies of one batch together: everybody waits for it (60 of the largest took 5.7 s, measured)."""
@@ -22,9 +23,6 @@ COPY_BYTES: Final = 8
 
 BLOCK_MESSAGES: Final = 1_024
 """Messages of which the earliest and the latest time are kept."""
-
-NEWEST: Final = 2**62
-"""Above every key of a message."""
 
 _ROWS: Final = (
     "SELECT m.no, m.subject, json_extract(m.payload, '$.body'), 'f' || coalesce(m.sender_no, 0)"

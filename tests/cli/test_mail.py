@@ -10,6 +10,7 @@ import pytest
 from mbx.core.limits import BODY_MAX_BYTES
 from mbx.paths import quoted
 from tests.cli.conftest import Desk, document
+from tests.support.daemon import Daemon
 from tests.support.shells import Shell
 
 NO_LEASE = 5
@@ -308,7 +309,41 @@ def test_an_inbox_is_paged_to_its_end(desk: Desk, body: Path) -> None:
     rest = document(dora.run(f"mbx inbox --limit 2 --cursor '{first['next_cursor']}' --json"))
     assert [one["id"] for one in first["messages"] + rest["messages"]] == ids
     assert (rest["has_more"], rest["next_cursor"]) == (False, None)
-    assert "more: mbx inbox --cursor" in dora.run("mbx inbox --limit 2").out
+    assert "more: mbx inbox --limit 2 --cursor " in dora.run("mbx inbox --limit 2").out
+
+
+def test_the_way_on_from_a_page_keeps_what_was_asked_for(desk: Desk, body: Path) -> None:
+    ana, dora = desk.shell("ana"), desk.shell("dora")
+    written = f"mbx send --to dora --kind task --subject S --body-file {quoted(str(body))} --json"
+    ids = [document(ana.run(written))["id"] for _ in range(3)]
+    dora.run(f"mbx ack {ids[0]}")
+    told = dora.run("mbx inbox --kind task --from ana --all --limit 1").out.splitlines()[-1]
+    assert told.startswith("more: mbx inbox --kind task --from ana --all --limit 1 --cursor ")
+    second = document(dora.run(told.removeprefix("more: ") + " --json"))
+    assert second["has_more"]
+
+
+SHORT_PAGES = """
+from mbx.store import messages
+messages.SCAN_ROWS = 2
+from mbx.daemon.__main__ import main
+raise SystemExit(main(["--foreground"]))
+"""
+
+
+def test_pages_of_the_daemons_in_which_nothing_is_are_passed_over(
+    own_desk: Desk, body: Path
+) -> None:
+    own_desk.home.mkdir(mode=0o700)
+    with Daemon(own_desk.home, python=("-I", "-c", SHORT_PAGES)):
+        ana, dora = own_desk.shell("ana"), own_desk.shell("dora")
+        for _ in range(5):
+            send(ana, "dora", body)
+        written = "mbx send --to dora --kind task --subject S -m x --json"
+        task = document(ana.run(written))["id"]
+        page = document(dora.run("mbx inbox --kind task --json"))
+        assert [one["id"] for one in page["messages"]] == [task]
+        assert dora.run("mbx inbox --kind alert").out == "no mail waits for you\n"
 
 
 @pytest.mark.parametrize("number", ["0", "201", "-1", "9" * 20, "-" + "9" * 40])

@@ -18,6 +18,7 @@ from mbx.store import (
     outbox,
     owners,
     peers,
+    search,
 )
 from mbx.store.migrate import open_store
 
@@ -36,7 +37,11 @@ WHOLE_WALKS = (
 
 QUERIES = {
     "open page": (messages._OPEN_PAGE, "deliveries_open"),
-    "whole page": (messages._WHOLE_PAGE, "USING PRIMARY KEY (recipient_no=? AND message_no>?)"),
+    "whole page": (messages._WHOLE_PAGE, "USING PRIMARY KEY (recipient_no=? AND message_no>?"),
+    "end of an open page": (messages._OPEN_BEHIND, "deliveries_open"),
+    "end of a whole page": (messages._WHOLE_BEHIND, "PRIMARY KEY (recipient_no=? AND message_no>?"),
+    "words of copies": (search._ROWS, "deliveries_by_message"),
+    "weight of a batch": (search._WEIGHTS, "deliveries_by_message"),
     "received": (messages._RECEIVED, "messages_by_id"),
     "sent page": (messages._SENT_PAGE, "messages_by_sender"),
     "sent one": (messages._SENT_ONE, "messages_by_id"),

@@ -320,6 +320,29 @@ def test_pages_follow_the_order_of_arrival_and_their_filters(store: Store) -> No
     assert [head.no for head in page(store, bob, sender_no=alice.no)] == numbers[::2]
 
 
+@pytest.mark.parametrize("acked_too", [False, True])
+def test_a_filtered_page_looks_at_so_many_messages_and_goes_on_behind_them(
+    store: Store, acked_too: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, bob = store.identity("alice"), store.identity("bob")
+    for number in range(10):
+        sender = alice if number == 7 else bob
+        record = sealed("x", number.to_bytes(32))
+        message = new_message(sender, record=record)
+        store.do(lambda tx, m=message: messages.add(tx, m, [(bob.no, False)]))  # type: ignore[misc]
+    monkeypatch.setattr(messages, "SCAN_ROWS", 4)
+
+    def behind(after_no: int) -> int | None:
+        return store.do(
+            lambda tx: messages.scan_end(tx, bob.no, after_no=after_no, acked_too=acked_too)
+        )
+
+    assert [behind(after_no) for after_no in (0, 4, 5, 6, 7, 10)] == [4, 8, 9, None, None, None]
+    filters = {"sender_no": alice.no, "acked_too": acked_too}
+    assert page(store, bob, after_no=0, until_no=4, **filters) == []
+    assert [one.no for one in page(store, bob, after_no=4, until_no=8, **filters)] == [8]
+
+
 def test_reading_and_acking_move_stage_count_and_listing(store: Store) -> None:
     alice, bob = store.identity("alice"), store.identity("bob")
     store.do(lambda tx: messages.add(tx, new_message(alice), [(bob.no, False)]))

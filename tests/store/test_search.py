@@ -13,8 +13,9 @@ from mbx.core.terms import match_of
 from mbx.store import forwards, history, identities, messages, search
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
+from mbx.store.messages import NEWEST
 from mbx.store.migrate import migrations, open_store
-from mbx.store.search import BLOCK_MESSAGES, NEWEST, Filters, Progress
+from mbx.store.search import BLOCK_MESSAGES, Filters, Progress
 from tests.store.test_rows import NOW, Store, new_message, sealed
 
 SEED = 20_260_301

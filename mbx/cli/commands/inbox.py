@@ -1,10 +1,14 @@
 """`mbx inbox`."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
 from mbx.cli.command import WHOLE, command, completed, mailbox_method, owner_option
 from mbx.cli.output import ago, cell
 from mbx.cli.session import Session
+from mbx.paths import quoted
 from mbx.wire import JsonObject
 
 SHORT_ID_CHARS = 12
@@ -49,9 +53,8 @@ def inbox(
     With --owner you see what agents sent to `owner`. That is for the human alone: the command must
     be typed in a terminal, and no agent CLI may be above it, whatever lies in between.
     """
-    filters = {"from": sender, "all": everything or None}
-    method = mailbox_method("inbox", owner)
-    page = session.ask(method, limit=limit, cursor=cursor, kind=kind, **filters)
+    asked = {"kind": kind, "from": sender, "all": everything or None, "limit": limit}
+    page = _page(session, mailbox_method("inbox", owner), {**asked, "cursor": cursor})
     if session.output.as_json:
         session.output.document(page)
         return
@@ -59,7 +62,15 @@ def inbox(
     if rows:
         heads = ("ID", "FROM", "KIND", "STATE", "AT", "SUBJECT")
         session.output.table(heads, rows, flexible=5)
-    session.output.text(*_closing(page, " --owner" if owner else ""))
+    session.output.text(*_closing(page, " --owner" if owner else "", asked))
+
+
+def _page(session: Session, method: str, asked: Mapping[str, Any]) -> JsonObject:
+    """The first page that has something: one of the daemon's may be empty and yet not the last."""
+    page = session.ask(method, **asked)
+    while page["has_more"] and not page["messages"]:
+        page = session.ask(method, **{**asked, "cursor": page["next_cursor"]})
+    return page
 
 
 def _row(message: JsonObject, now_ms: int) -> list[str]:
@@ -74,10 +85,16 @@ def _row(message: JsonObject, now_ms: int) -> list[str]:
     ]
 
 
-def _closing(page: JsonObject, whose: str) -> list[str]:
+def _closing(page: JsonObject, whose: str, asked: Mapping[str, Any]) -> list[str]:
     lines = [f"unread {cell(page.get('unread'))}" if page["messages"] else "no mail waits for you"]
     if page.get("has_more"):
-        lines.append(f"more: mbx inbox{whose} --cursor {cell(page.get('next_cursor'))}")
+        given = [
+            f" --{name}" if value is True else f" --{name} {quoted(str(value))}"
+            for name, value in asked.items()
+            if value is not None
+        ]
+        again = f"mbx inbox{whose}{''.join(given)} --cursor {page['next_cursor']}"
+        lines.append(f"more: {cell(again)}")
     elif page["messages"]:
         lines.append(f"next: mbx read{whose} ID")
     return lines

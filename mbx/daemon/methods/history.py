@@ -157,7 +157,7 @@ def _search(context: Context, tx: Tx, holder: Holder, request: SearchRequest) ->
     own, now_ms = holder.binding, context.moment.now_ms
     # What was there when it was asked for is in the index; a batch more, for what came since.
     search.index_some(tx, _INDEX_BATCH)
-    position = search.NEWEST
+    position = messages.NEWEST
     scope = request[:7]
     if request.cursor is not None:
         position = cursor.decode(request.cursor, "search", own.identity, scope)

@@ -34,7 +34,6 @@ _ENTRY_MIN_BYTES: Final = 1_024
 
 _ESCAPE_FACTOR: Final = 6
 """The most that JSON makes of one byte of text (``\\u0001``)."""
-_NEWEST: Final = 2**62
 
 # -- inbox ----------------------------------------------------------------------------------------
 
@@ -70,32 +69,37 @@ def inbox_request(params: Params) -> InboxRequest:
 
 
 def inbox(context: Context, tx: Tx, own: Mailbox, request: InboxRequest) -> Answer:
-    """A page of a mailbox."""
+    """A page of a mailbox; with a filter it may be short, or empty, and yet not the last."""
     filters = (request.kind, request.sender, request.acked_too)
-    after_no, inserted = 0, forwards.handed_on(tx, own.identity_no)
+    after_no, scan_end = 0, None
+    inserted = forwards.handed_on(tx, own.identity_no)
     if request.cursor is not None:
         after_no = cursor.decode(request.cursor, "inbox", own.identity, filters, inserted)
+    sender_no = listing.correspondent(context, tx, request.sender)
+    if request.is_long:
+        scan_end = messages.scan_end(
+            tx, own.identity_no, after_no=after_no, acked_too=request.acked_too
+        )
     heads = messages.page(
         tx,
         own.identity_no,
         after_no=after_no,
+        until_no=messages.NEWEST if scan_end is None else scan_end,
         rows=request.rows + 1,
         kind=request.kind,
-        sender_no=listing.correspondent(context, tx, request.sender),
+        sender_no=sender_no,
         acked_too=request.acked_too,
     )
-    has_more = len(heads) > request.rows
-    heads = heads[: request.rows]
+    shown = heads[: request.rows]
+    last_no = shown[-1].no if len(heads) > len(shown) else scan_end
     reader = listing.reader(context, tx, own.identity)
-    following = None
-    if has_more:
-        following = cursor.encode("inbox", own.identity, filters, heads[-1].no, inserted)
+    following = last_no and cursor.encode("inbox", own.identity, filters, last_no, inserted)
     return Answer(
         {
-            "messages": [listing.listed(context, reader, head) for head in heads],
+            "messages": [listing.listed(context, reader, head) for head in shown],
             "unread": identities.unread(tx, own.identity_no),
             "next_cursor": following,
-            "has_more": has_more,
+            "has_more": following is not None,
         }
     )
 
@@ -314,7 +318,7 @@ def _sent(context: Context, tx: Tx, holder: Holder, request: SentRequest) -> Ans
         head = mailboxes.find_sent(tx, holder, request.id)
         entry = _sent_entry(context, tx, reader, head)
         return Answer({"messages": [entry], "next_cursor": None, "has_more": False})
-    before_no = _NEWEST
+    before_no = messages.NEWEST
     if request.cursor is not None:
         before_no = cursor.decode(request.cursor, "sent", own.identity, ())
     heads = messages.sent_page(tx, own.identity_no, before_no=before_no, rows=request.rows + 1)
