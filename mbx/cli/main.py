@@ -45,6 +45,17 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "policy list": ("policy:list_", "List the policies in effect."),
     "policy show": ("policy:show", "Show one policy."),
     "policy revoke": ("policy:revoke", "Take policies back, for ever."),
+    "peers list": ("peers:list_", "List paired hosts, their links and what waits for them."),
+    "peers show": ("peers:show", "Show one paired host: key, addresses, link, streams."),
+    "peers ping": ("peers:ping", "Ask a paired host for a sign of life."),
+    "peers addr": (
+        "peers:addr",
+        "Change where a paired host is dialled, or what it is called here.",
+    ),
+    "peers remove": (
+        "peers:remove",
+        "End a pairing: nothing is sent there or taken from there any more.",
+    ),
     "inbox": ("inbox:inbox", "List mail that waits for you; changes nothing."),
     "read": ("read:read", "Read messages and mark them read."),
     "send": ("send:send", "Send a message."),
@@ -85,6 +96,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "identity": "Identities: lasting named mailboxes, held by one session at a time.",
     "owner": "The human's key, and what only the human may sign.",
     "policy": "What mail of whom may make which agent do, by the owner's signature.",
+    "peers": "Paired hosts: their links, what waits for them, and the end of a pairing.",
     "daemon": "The daemon that owns the store; commands start it on demand.",
 }
 """Group of commands -> one line of help."""

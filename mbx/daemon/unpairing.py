@@ -80,9 +80,7 @@ def _consequences(tx: Tx, peer: PeerRow) -> list[str]:
         return [f"{peer.label} has removed this host itself; it is not listed any more after this"]
     return [
         f"{peer.label} calls itself {peer.told_label}; its key id is {peer.key_id}",
-        f"{waits:,} messages wait for it and return to their senders"
-        if waits
-        else "no message waits for it",
+        f"messages that wait for it, and return to their senders: {waits:,}",
         "its link ends at once, and nobody can write to its agents; mail that is here stays",
         "to pair again takes mbx pair and mbx join, on both hosts",
     ]

@@ -99,7 +99,7 @@ def test_a_removal_ends_the_pairing_and_returns_what_waits(hosts: Hosts) -> None
     message = hosts.send()
     draft = hosts.owner.draft("unpair", name="lap", reason="sold")
     assert (draft["kind"], draft["confirm"]) == ("unpair", "lap")
-    assert "1 messages wait for it" in "\n".join(draft["lines"])
+    assert "return to their senders: 1" in "\n".join(draft["lines"])
     assert hosts.there.host.key_id in "\n".join(draft["lines"])
     before = hosts.here.stream("lap")
     answer = hosts.owner.apply(hosts.owner.signed(draft))

@@ -103,20 +103,22 @@ def stream_name(sender: str, receiver: str) -> str:
     return crockford(f"{sender} to {receiver}".encode().ljust(32))
 
 
+def peer_record(peer: PeerRow, owner: SigningKey, host: str, now_ms: int) -> Record:
+    """The `peer` record of a pairing, for the host with this key id, signed by its owner's key."""
+    pin = Pin(peer.key_id, peer.public_key, bytes(32), peer.told_label, None, b"\5" * 32)
+    signer = key_id("owner", owner.public)
+    payload = peer_payload(
+        Peer(1, pin, peer.label, peer.addresses),
+        {"iat": now_ms, "nonce": "0" * 32, "aud": host, "owner": signer},
+    )
+    return sign("peer", payload, owner, signer)
+
+
 def signed_by(owner: Owner, peer_no: int) -> Record:
     """The `peer` record of a pairing, kept as a pairing keeps it."""
     here = owner.desk
-    now_ms, peer = here.world.now_ms(), here.do(lambda tx: peers.by_no(tx, peer_no))
-    pin = Pin(peer.key_id, peer.public_key, bytes(32), peer.told_label, None, b"\5" * 32)
-    record = sign(
-        "peer",
-        peer_payload(
-            Peer(1, pin, peer.label, peer.addresses),
-            {"iat": now_ms, "nonce": "0" * 32, "aud": here.host.key_id, "owner": owner.id},
-        ),
-        owner.key,
-        owner.id,
-    )
+    peer = here.do(lambda tx: peers.by_no(tx, peer_no))
+    record = peer_record(peer, owner.key, here.host.key_id, here.world.now_ms())
     context = here.dispatcher.context()
 
     def unit(tx: Tx) -> None:

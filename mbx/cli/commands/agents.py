@@ -16,6 +16,7 @@ from mbx.wire import JsonObject
     mbx agents
     mbx agents rust review
     mbx agents --role backend --project .
+    mbx agents --host desktop
     mbx agents --json
     """,
 )
@@ -29,13 +30,27 @@ from mbx.wire import JsonObject
     shell_complete=completed("folders"),
     help="Only those of the project at PATH.",
 )
-def agents(session: Session, words: tuple[str, ...], role: str | None, project: str | None) -> None:
+@click.option(
+    "--host",
+    metavar="HOST",
+    shell_complete=completed("hosts"),
+    help="Only those of this host: its label here.",
+)
+def agents(
+    session: Session,
+    words: tuple[str, ...],
+    role: str | None,
+    project: str | None,
+    host: str | None,
+) -> None:
     """List identities with their role and whether somebody is there now.
 
     QUERY is words that all occur in name, role, description or card, in any case. It needs no
-    lease and changes nothing.
+    lease and changes nothing. What a paired host says of its agents is its own word, as of when it
+    was last heard of.
     """
     asked = {
+        "host": host,
         "query": " ".join(words) or None,
         "role": role,
         "project": project_at(project) if project is not None else None,

@@ -38,7 +38,7 @@ def status(session: Session) -> None:
 def _gathered(session: Session) -> JsonObject:
     """The whole object; its fields are there whether a daemon runs or not."""
     daemon: JsonObject = dict.fromkeys(STATUS_FIELDS) | {"running": False}
-    said: JsonObject = {"who": None, "oldest_unread": None, "last_unacked": None}
+    said: JsonObject = {"who": None, "oldest_unread": None, "last_unacked": None, "peers": None}
     try:
         daemon |= _ask(session, "daemon.status")
         who = said["who"] = _ask(session, "session.whoami")
@@ -46,9 +46,25 @@ def _gathered(session: Session) -> JsonObject:
             if who.get("unread"):
                 said["oldest_unread"] = _first(session, "mail.inbox", _is_unread)
             said["last_unacked"] = _first(session, "mail.sent", _is_open)
+        said["peers"] = _ask(session, "peers.list")["peers"]
     except NoDaemon:  # none runs, or it has just ended
         daemon = dict.fromkeys(STATUS_FIELDS) | {"running": False}
     return {"daemon": daemon, **said}
+
+
+def peers_words(peers: list[JsonObject], now_ms: int) -> str:
+    """All paired hosts on one line; those whose links do not stand come first."""
+    from mbx.cli.commands.peers import link_words
+
+    told = [
+        f"{cell(one['label'])} {link_words(one, now_ms)}"
+        + ("" if one["state"] == "up" else f" (seen {ago(one.get('last_seen'), now_ms)})")
+        for one in sorted(peers, key=lambda one: bool(one["state"] == "up"))
+    ]
+    waits = sum(one["queued"] for one in peers)
+    if waits:
+        told.append(f"{waits:,} {'message waits' if waits == 1 else 'messages wait'}")
+    return f"{len(peers)}: {', '.join(told)}"
 
 
 def _ask(session: Session, method: str, **params: object) -> JsonObject:
@@ -92,6 +108,8 @@ def _lines(said: JsonObject, now_ms: int) -> list[str]:
             f"unread  {_unread(who.get('unread'), said['oldest_unread'], now_ms)}",
             f"sent    {_unacked(said['last_unacked'], now_ms)}",
         ]
+    if said.get("peers"):
+        lines.append(f"peers   {peers_words(said['peers'], now_ms)}")
     step = who.get("next") or ("mbx inbox" if who.get("unread") else None)
     return [*lines, f"next: {cell(step)}"] if step else lines
 

@@ -197,6 +197,25 @@ def policies(context: click.Context, incomplete: str) -> Items:
     )
 
 
+def peers(context: click.Context, incomplete: str) -> Items:
+    """Labels of paired hosts."""
+    page = _ask(context, "peers.list")
+    return _fitting(
+        incomplete,
+        [
+            (cell(one["label"]), f"{cell(one['state'])}, {cell(one['queued'])} wait")
+            for one in page.get("peers", ())
+        ],
+    )
+
+
+def hosts(context: click.Context, incomplete: str) -> Items:
+    """Labels of paired hosts, and our own."""
+    own = _ask(context, "peers.list").get("label")
+    mine = _fitting(incomplete, [(cell(own), "this host")] if own else [])
+    return mine + peers(context, incomplete)
+
+
 def _places(kind: str) -> Callable[[click.Context, str], Items]:
     return lambda _, incomplete: [CompletionItem(incomplete, type=kind)]
 
@@ -208,12 +227,14 @@ SOURCES: Final[Mapping[str, Callable[[click.Context, str], Any]]] = {
     "classes": classes,
     "files": _places("file"),
     "folders": _places("dir"),
+    "hosts": hosts,
     "kinds": kinds,
     "known_messages": known_messages,
     "levels": levels,
     "names": names,
     "origins": _words("external"),
     "outcomes": outcomes,
+    "peers": peers,
     "policies": policies,
     "received_messages": received_messages,
     "roles": roles,
