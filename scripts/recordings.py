@@ -27,6 +27,7 @@ from mbx import __version__
 from mbx.client import PROTOCOL
 from mbx.core.keys import SigningKey, crockford, key_id
 from mbx.core.record import signed_bytes
+from scripts.pairedhosts import plant_peer
 from scripts.terminals import Terminal, bare_environment
 
 _TIMEOUT_S: Final = 30.0
@@ -154,7 +155,7 @@ class RecordedDaemon:
     """A daemon in `home` on a machine called desktop; with `clock`, in a time of its own."""
 
     def __init__(self, home: Path, clock: Path | None = None) -> None:
-        home.mkdir(mode=0o700)
+        home.mkdir(mode=0o700, exist_ok=True)
         self.home = home
         argv = [sys.executable, "-c", _DAEMON, *([str(clock)] if clock else [])]
         self._process = subprocess.Popen(
@@ -319,11 +320,30 @@ def record() -> Recording:
         conversation.speak(speakers[0], "daemon.stop")
         recording.exchanges = conversation.kept
         daemon.close()
+        recording.exchanges |= _among_hosts(folder / "paired", clock)
         _command(home, "daemon", "start")
         recording.files = _files(home)
         _command(home, "daemon", "stop")
         recording.start_errors = _start_errors(folder, home)
     return recording
+
+
+def _among_hosts(home: Path, clock: Path) -> dict[str, list[Exchange]]:
+    """What is said of a paired host, which is a row in the store: nobody listens for it."""
+    RecordedDaemon(home, clock).close()
+    plant_peer(home, _digest("laptop"), _FIRST_MS)
+    daemon, socket_path = RecordedDaemon(home, clock), home / "run" / "mbx.sock"
+    with ExitStack() as stack:
+        stack.callback(daemon.close)
+        ana, onlooker = Speaker(socket_path), Speaker(socket_path)
+        for speaker in (ana, onlooker):
+            stack.callback(speaker.close)
+        talk = _Conversation(home, clock, onlooker)
+        talk.speak(ana, "hello", keep=False)
+        talk.speak(ana, "peers.list")
+        talk.speak(ana, "peers.show", name="laptop")
+        talk.speak(ana, "peers.ping", name="laptop")
+        return talk.kept
 
 
 def _bind(talk: _Conversation, hook: Speaker, stranger: Speaker) -> None:

@@ -41,7 +41,7 @@ from mbx.daemon.faces.local import LocalFace, Office
 from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
 from mbx.daemon.journal import Journal, whence
-from mbx.daemon.linkstate import LinkState
+from mbx.daemon.linkstate import LinkState, NetworkState
 from mbx.daemon.processes import DeathWatch, above, boot_id, evidence
 from mbx.daemon.relay import Relay
 from mbx.daemon.secondplace import SecondPlace
@@ -126,6 +126,7 @@ class Daemon:
             see=above,
             sessions_called=self._encounters.called,
             link=self._link_state,
+            network=self._network_state,
         )
         self._relay = Relay(paths, self._dispatcher, self._submit, _not_inviting, journal)
         self._unburied: dict[int, str] = {}
@@ -277,6 +278,9 @@ class Daemon:
     def _follow_audit(self) -> None:
         """Have the second place know how far the audit log goes, if it has moved."""
         self._committer.read(self._second_place.look, self._second_place.follow, brief=True)
+
+    def _network_state(self) -> NetworkState:
+        return self._relay.state
 
     def _link_state(self, peer_no: int) -> LinkState | None:
         return self._relay.links.state(peer_no)

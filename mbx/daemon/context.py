@@ -11,7 +11,7 @@ from mbx.daemon.effects import Effect
 from mbx.daemon.encounters import Encounter
 from mbx.daemon.host import Host
 from mbx.daemon.kinship import See
-from mbx.daemon.linkstate import LinkState
+from mbx.daemon.linkstate import LinkState, NetworkState
 from mbx.daemon.world import Moment
 from mbx.store.leases import LeaseRow
 
@@ -36,8 +36,9 @@ class Context(NamedTuple):
 
     `observe` tells what is known of a lease's holder, `look` whether a process lives, `see` what
     stands above it, `sessions_called` which sessions of that cli and id spoke to this daemon,
-    `authority` what the owner signed, `link` how the link to a peer (its key) is, `last_seen_ms`
-    when a holder was last heard of in this daemon's life (ms UTC).
+    `authority` what the owner signed, `link` how the link to a peer (its key) is, `network` where
+    this host listens, `last_seen_ms` when a holder was last heard of in this daemon's life (ms
+    UTC).
     """
 
     host: Host
@@ -51,6 +52,7 @@ class Context(NamedTuple):
     see: See
     sessions_called: Callable[[str, str], Sequence[Encounter]]
     link: Callable[[int], LinkState | None]
+    network: Callable[[], NetworkState]
 
 
 class Answer(NamedTuple):

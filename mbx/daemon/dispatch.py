@@ -21,7 +21,7 @@ from mbx.daemon.encounters import Encounter
 from mbx.daemon.gate import Access, Caller, Mailbox, Open, OwnerTerminal, Principal, Session
 from mbx.daemon.host import Host
 from mbx.daemon.kinship import See, nobody
-from mbx.daemon.linkstate import LinkState
+from mbx.daemon.linkstate import LinkState, NetworkState
 from mbx.daemon.methods import METHODS
 from mbx.daemon.methods.table import Method
 from mbx.daemon.params import Params
@@ -85,6 +85,7 @@ class Dispatcher:
         see: See = nobody,
         sessions_called: Callable[[str, str], Sequence[Encounter]] = _nobody,
         link: Callable[[int], LinkState | None] = _no_link,
+        network: Callable[[], NetworkState] = NetworkState,
     ) -> None:
         self.host = host
         self.world = world
@@ -96,6 +97,7 @@ class Dispatcher:
         self._see = see
         self._sessions_called = sessions_called
         self._link = link
+        self._network = network
 
     def context(self) -> Context:
         """The surroundings of a request that arrives now."""
@@ -111,6 +113,7 @@ class Dispatcher:
             see=self._see,
             sessions_called=self._sessions_called,
             link=self._link,
+            network=self._network,
         )
 
     def work(self, caller: Caller, name: object, params: object) -> Work:

@@ -1,4 +1,4 @@
-"""How a link to a paired host is, for people."""
+"""How a link to a paired host is, and the network of this one, for people."""
 
 from typing import NamedTuple
 
@@ -24,3 +24,10 @@ class LinkState(NamedTuple):
     failures: int
     code: str | None
     round_trip: RoundTrip | None = None
+
+
+class NetworkState(NamedTuple):
+    """Where this host listens now, and why the network cannot be used as it was told to."""
+
+    listening: tuple[str, ...] = ()
+    fault: str | None = None

@@ -46,7 +46,11 @@ _ANEW: Final = frozenset({"wrong-host", "not-paired"})
 
 
 def shown(context: Context, tx: Tx, peer: PeerRow) -> Result:
-    """One pairing in a listing. `state`: up, down, stopped, or (over) removed, removed-us."""
+    """One pairing in a listing. `state`: up, down, stopped, or (over) removed, removed-us.
+
+    `clock_ahead_ms`: when the last record of that host was signed there, less when it came: above 0
+    its clock is ahead of ours, below 0 it is behind, or the record had waited.
+    """
     stream, link = outbox.stream(tx, peer.no), context.link(peer.no)
     code = link.code if link is not None else None
     return {
@@ -63,6 +67,7 @@ def shown(context: Context, tx: Tx, peer: PeerRow) -> Result:
         "queued": stream.queued_messages,
         "queued_bytes": stream.queued_bytes,
         "oldest_at": _oldest_at(tx, stream),
+        "clock_ahead_ms": None if stream.lag_ms is None else -stream.lag_ms,
         "ended_at": optional_rfc3339(peer.ended_ms),
         "next": _next(peer, stream, code),
     }
@@ -73,7 +78,6 @@ def in_full(context: Context, tx: Tx, peer: PeerRow) -> Result:
     stream = outbox.stream(tx, peer.no)
     return {
         **shown(context, tx, peer),
-        "host_grouped": grouped(peer.key_id),
         "record": peer.record_id,
         "version": peer.version,
         "owner_key": peer.owner_key,
@@ -93,11 +97,6 @@ def in_full(context: Context, tx: Tx, peer: PeerRow) -> Result:
             "store": stream.in_store,
         },
     }
-
-
-def grouped(key_id: str) -> str:
-    """A key id in groups, for two people who compare it by ear."""
-    return " ".join(key_id[first : first + 5] for first in range(0, len(key_id), 5))
 
 
 def _short(head: bytes) -> str:

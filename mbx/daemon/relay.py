@@ -30,6 +30,7 @@ from mbx.daemon.effects import (
 )
 from mbx.daemon.journal import Journal, whence
 from mbx.daemon.links import Links
+from mbx.daemon.linkstate import NetworkState
 from mbx.daemon.listing import liveness
 from mbx.daemon.world import moment
 from mbx.paths import Paths
@@ -66,6 +67,7 @@ class Relay:
         self._journal = journal
         self._network: Network | None = None
         self._telling: asyncio.TimerHandle | None = None
+        self._fault: str | None = None
         self.links = Links(dispatcher, submit, self._dial, journal.write)
 
     # -- what the daemon asks ----------------------------------------------------------------------
@@ -84,12 +86,20 @@ class Relay:
             case Granted() | Ended() | Retired() | Renamed() | Described():
                 self._changed()
 
+    @property
+    def state(self) -> NetworkState:
+        """Where this host listens, and what is wrong with its network."""
+        listening = self._network.listening if self._network is not None else ()
+        return NetworkState(tuple(map(str, listening)), self._fault)
+
     async def serve(self) -> None:
         """Until cancelled: begin with who is paired, then keep house."""
         self.look()
         while True:
             await asyncio.sleep(_ROUND_S)
             self._keep_house()
+            if self._fault is not None:
+                self.look()
 
     def look(self) -> None:
         """A pairing began, changed or ended, or the daemon starts: look who is paired."""
@@ -150,8 +160,11 @@ class Relay:
             network = self.network(must_exist=bool(every))
             network.know(present, [row for row in every if row.ended_ms is not None])
             network.listen([parse_endpoint(text, listening=True) for text in listen])
+            self._fault = None
         except MbxError as error:
-            self._journal.write("the network cannot be used", why=error.message)
+            if error.message != self._fault:
+                self._journal.write("the network cannot be used", why=error.message)
+            self._fault = error.message
         if self._network is not None:
             self.links.know(present, store_id)
             self._changed()

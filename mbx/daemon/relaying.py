@@ -42,6 +42,8 @@ class _Taken:
     effects: list[Effect] = field(default_factory=list)
     answers: int = 0
     """Records that were queued for the stream back."""
+    signed_ms: int | None = None
+    """When the last record that is believed was signed, by the clock of its host."""
 
 
 class Unacceptable(Exception):
@@ -76,7 +78,9 @@ def accept(
             _take(context, tx, peer, place, taken)
     if seq == state.in_seq:
         return Answer({"upto": seq})
-    outbox.received(tx, peer_no, seq, head)
+    signed_ms = taken.signed_ms
+    lag_ms = None if signed_ms is None else context.moment.now_ms - signed_ms
+    outbox.received(tx, peer_no, seq, head, lag_ms)
     if taken.delivered:
         mailboxes.state_facts(context, tx, peer_no, taken.delivered, 0)
     if taken.delivered or taken.answers:
@@ -94,6 +98,9 @@ def _take(context: Context, tx: Tx, peer: PeerRow, record: Record, taken: _Taken
             raise Unacceptable("unsupported")
         signers = {peer.key_id: peer.public_key}
         payload = verify(record, kind=record.kind, signers=signers, audience=context.host.key_id)
+        signed_ms = payload["iat"]
+        assert isinstance(signed_ms, int)
+        taken.signed_ms = signed_ms
         act(context, tx, peer, record, payload, taken)
     except RecordError as error:
         _refuse(context, tx, peer, record, _CODE_OF_STEP[error.step], taken)

@@ -13,7 +13,7 @@ from mbx import __version__
 from mbx.client import PROTOCOL, Clock
 from mbx.core.errors import MbxError
 from mbx.core.limits import LOG_FILES_KEPT
-from mbx.doctor import authority, files, looking, places, serving, wellbeing
+from mbx.doctor import authority, files, looking, peering, places, serving, wellbeing
 from mbx.doctor.verdict import Check
 from mbx.paths import Paths
 
@@ -212,12 +212,18 @@ def _daemon(situation: Situation) -> list[Check]:
 
 
 def _owners_files(situation: Situation, health: Mapping[str, Any] | None) -> list[Check]:
-    """The owner's key; the floor, where no daemon says how that is."""
+    """The keys of owner and TLS; the floor, where no daemon says how that is."""
     paths, user_id = situation.paths, situation.user_id
     known = (health or {}).get("owner") or {}
+    tls = looking.look(paths.tls_key_path())
+    is_known = bool((health or {}).get("peers"))
+    certificate = looking.first_bytes(tls.path, peering.FILE_MAX_BYTES + 1)
     key = looking.look(paths.owner_key_path())
     content = looking.first_bytes(key.path, authority.FILE_MAX_BYTES + 1)
-    found = [authority.key(key, content, user_id, known.get("key_id"))]
+    found = [
+        authority.key(key, content, user_id, known.get("key_id")),
+        peering.tls_key(tls, certificate, user_id, has_peers=is_known),
+    ]
     folder = authority.floor_folder(looking.look(os.path.dirname(paths.floor_path())))
     if folder is not None:
         return [*found, folder]

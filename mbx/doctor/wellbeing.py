@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mbx.doctor import authority
+from mbx.doctor import authority, peering
 from mbx.doctor.verdict import Check, Remedy, few, size, span
 
 Told = Mapping[str, Any]
@@ -44,6 +44,7 @@ def everything(told: Told, missing: Missing) -> list[Check]:
         *credentials(told, missing),
         *pending(told),
         *stranded(told),
+        *peering.everything(told),
     ]
 
 

@@ -46,6 +46,15 @@ _QUEUE: Final = (
     " FROM deliveries AS d INDEXED BY deliveries_open JOIN messages AS m ON m.no = d.message_no"
     " WHERE d.recipient_no = ? AND d.stage < 5 ORDER BY d.message_no LIMIT ?"
 )
+_AWAY: Final = (
+    "SELECT m.id, d.stage, d.stage_ms, m.accepted_ms"
+    " FROM deliveries AS d INDEXED BY deliveries_open JOIN messages AS m ON m.no = d.message_no"
+    " WHERE d.recipient_no = ? AND d.stage < 5 AND d.error IS NULL ORDER BY d.message_no LIMIT ?"
+)
+_COUNT_AWAY: Final = (
+    "SELECT count(*) FROM (SELECT 1 FROM deliveries INDEXED BY deliveries_open"
+    " WHERE recipient_no = ? AND stage < 5 AND error IS NULL LIMIT ?)"
+)
 _RECEIPTS: Final = (
     "SELECT m.id, d.stage, d.stage_ms, d.outcome, d.epoch FROM"
     " (SELECT message_no, stage, stage_ms, outcome, epoch FROM deliveries"
@@ -193,6 +202,17 @@ def waiting(tx: Tx, rows: int) -> list[Waiting]:
 def queue(tx: Tx, identity_no: int, rows: int) -> list[Queued]:
     """The oldest unacked mail of a mailbox."""
     return [Queued(*row) for row in tx.all(_QUEUE, (identity_no, rows))]
+
+
+def away(tx: Tx, identity_no: int, rows: int) -> list[Queued]:
+    """The oldest mail from here to a mailbox of a paired host that is not acked there."""
+    return [Queued(*row) for row in tx.all(_AWAY, (identity_no, rows))]
+
+
+def away_count(tx: Tx, identity_no: int) -> int:
+    """How much of that there is, up to `COUNTED_MAX`; what came back does not count."""
+    row = tx.one(_COUNT_AWAY, (identity_no, COUNTED_MAX))
+    return int(row[0]) if row else 0
 
 
 def receipts(tx: Tx, identity_no: int, rows: int) -> list[Receipt]:

@@ -16,7 +16,7 @@ from mbx.store.database import Tx
 
 _STREAMS: Final = (
     "SELECT peer_no, out_stream, out_seq, out_head, offered_seq, acked_seq, queued_messages,"
-    " queued_bytes, in_stream, in_seq, in_head, in_store, stopped FROM streams"
+    " queued_bytes, in_stream, in_seq, in_head, in_store, stopped, lag_ms FROM streams"
 )
 _STREAM: Final = _STREAMS + " WHERE peer_no = ?"
 _PLACES: Final = (
@@ -60,6 +60,7 @@ class StreamRow(NamedTuple):
     in_head: bytes
     in_store: str | None
     stopped: str | None
+    lag_ms: int | None
 
     @property
     def both(self) -> StreamState:
@@ -248,9 +249,17 @@ def name_store(tx: Tx, peer_no: int, store: str) -> None:
     )
 
 
-def received(tx: Tx, peer_no: int, seq: int, head: bytes) -> None:
-    """Everything of the peer's stream up to `seq` is committed with this transaction."""
-    tx.run("UPDATE streams SET in_seq = ?, in_head = ? WHERE peer_no = ?", (seq, head, peer_no))
+def received(tx: Tx, peer_no: int, seq: int, head: bytes, lag_ms: int | None = None) -> None:
+    """Everything of the peer's stream up to `seq` is committed with this transaction.
+
+    `lag_ms`: how long after it was signed the last record came; below 0 where the peer's clock is
+    ahead of ours.
+    """
+    tx.run(
+        "UPDATE streams SET in_seq = ?, in_head = ?, lag_ms = coalesce(?, lag_ms)"
+        " WHERE peer_no = ?",
+        (seq, head, lag_ms, peer_no),
+    )
 
 
 def stop(tx: Tx, peer_no: int, why: str) -> None:

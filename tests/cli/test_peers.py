@@ -106,9 +106,11 @@ def test_one_host_is_shown_with_a_key_that_people_can_compare(desk: Desk, owner:
     shell = desk.bare()
     told = shell.run("mbx peers show lap").out
     assert "lap, calls itself lap-at-home" in told
-    grouped = document(shell.run("mbx peers show lap --json"))["host_grouped"]
-    assert grouped in told
-    assert grouped.replace(" ", "") == key_id("host", LAP.public)
+    key = document(shell.run("mbx peers show lap --json"))["host"]
+    assert key == key_id("host", LAP.public)
+    [shown] = [line for line in told.splitlines() if line.startswith("key id")]
+    assert shown.removeprefix("key id").replace(" ", "") == key
+    assert max(map(len, shown.split()[2:])) == 5
     assert "did you mean lap" in refused(shell.run("mbx peers show lab"), "not-paired")
 
 

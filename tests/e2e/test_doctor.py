@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from mbx.cli.commands.diagnostics import UNREACHABLE
 from mbx.cli.commands.doctor import NAME_CHARS
+from scripts.pairedhosts import plant_peer
 from scripts.planting import DAMAGED_PAGE, LATER_S, OTHER_VERSION, PLANTED, change_store, contents
 from tests.support.daemon import MBX, Daemon, fresh_home
 from tests.support.rules import ROOT
@@ -270,6 +272,44 @@ def test_records_of_a_later_time_are_named(lived_in: Path) -> None:
         (check,) = Doctor(lived_in).checks()["clock"]
     assert check["level"] == "warn"
     assert "behind the newest record" in check["detail"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        ("", {}),
+        ("UPDATE streams SET stopped = 'fork'", {"peers": "fail"}),
+        ("UPDATE streams SET lag_ms = -600000", {"clocks": "warn"}),
+        ("UPDATE streams SET queued_messages = 80000", {"outbox": "warn"}),
+        ("UPDATE streams SET queued_bytes = 536870912", {"outbox": "fail"}),
+        ("UPDATE peers SET ended_ms = 1, ended_by = 'peer'", {"peers": "warn"}),
+    ],
+)
+def test_what_is_wrong_between_paired_hosts_is_named(
+    lived_in: Path, fault: str, found: dict[str, str]
+) -> None:
+    plant_peer(lived_in, bytes(range(32)), 1)
+    if fault:
+        change_store(lived_in, fault)
+    with Daemon(lived_in):
+        assert Doctor(lived_in).faults() == found
+
+
+def test_a_port_that_is_taken_and_a_key_that_is_lost_are_named(lived_in: Path) -> None:
+    plant_peer(lived_in, bytes(range(32)), 1)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        change_store(lived_in, f"""UPDATE host SET listen = '["127.0.0.1:{port}"]'""")
+        with Daemon(lived_in):
+            found = Doctor(lived_in).checks()
+            assert found["listener"][0]["level"] == "fail"
+            assert str(port) in found["listener"][0]["detail"]
+    (lived_in / "tls.key").unlink()
+    with Daemon(lived_in):
+        assert Doctor(lived_in).faults() == {"listener": "fail", "tls key": "fail"}
+    assert not (lived_in / "tls.key").exists()
 
 
 def test_a_missing_credential_is_named_and_written_again(home: Path) -> None:

@@ -25,7 +25,10 @@ UNREACHABLE = "daemon-unreachable"
     """,
 )
 @click.option(
-    "--mailbox", metavar="NAME", shell_complete=completed("names"), help="The mailbox NAME."
+    "--mailbox",
+    metavar="NAME",
+    shell_complete=completed("names"),
+    help="The mailbox NAME, or NAME@HOST.",
 )
 @click.option("--cli", metavar="CLI", help="With --session: the agent CLI of a conversation.")
 @click.option("--session", "session_id", metavar="ID", help="With --cli: its session id.")
@@ -79,6 +82,8 @@ def _lines(said: JsonObject, now_ms: int) -> list[str]:
         lines.append(f"holder     {_holder(said['holder'])}")
     if said["lease"]:
         lines.append(f"lease      {_lease(said['lease'], now_ms)}")
+    if said.get("remote"):
+        lines.append(f"remote     {_remote(said['remote'], now_ms)}")
     for field in ("lost", "pending", "remembered"):
         if said[field]:
             lines.append(f"{field:<10} {cell(said[field])}")
@@ -91,6 +96,13 @@ def _lines(said: JsonObject, now_ms: int) -> list[str]:
         outcome = f", {cell(one['outcome'])}" if one["outcome"] else ""
         lines.append(f"  {_row(one)}  {ago(one['at'], now_ms)}{outcome}")
     return lines
+
+
+def _remote(remote: JsonObject, now_ms: int) -> str:
+    host = remote["host"]
+    told = ago(remote.get("told_at"), now_ms)
+    link = f"{cell(host['label'])} is {cell(host['state'])}, {cell(host['queued'])} wait for it"
+    return f"{cell(remote.get('state'))} by its host's word, {told}; {link}"
 
 
 def _row(one: JsonObject) -> str:

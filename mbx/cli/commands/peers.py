@@ -191,7 +191,7 @@ def _lines(one: JsonObject, now_ms: int) -> list[str]:
     link, sending, receiving = one.get("link") or {}, one["sending"], one["receiving"]
     told = {
         "host": f"{cell(one['label'])}, calls itself {cell(one['told_label'])}",
-        "key id": cell(one["host_grouped"]),
+        "key id": _grouped(cell(one["host"])),
         "owner": f"{cell(one['owner'])} ({cell(one.get('owner_key'))})",
         "addresses": ", ".join(map(cell, one["addresses"])) or "none: it is for that host to dial",
         "link": link_words(one, now_ms),
@@ -211,6 +211,11 @@ def _lines(one: JsonObject, now_ms: int) -> list[str]:
     }
     lines = [f"{name:<{_LABEL_CHARS}} {text}" for name, text in told.items() if text != "-"]
     return lines + ([f"next: {visible(str(one['next']))}"] if one.get("next") else [])
+
+
+def _grouped(key_id: str) -> str:
+    """A key id in groups, for two people who compare it by ear."""
+    return " ".join(key_id[first : first + 5] for first in range(0, len(key_id), 5))
 
 
 def _pinged(said: JsonObject, now_ms: int) -> list[str]:

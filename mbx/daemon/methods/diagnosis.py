@@ -1,5 +1,6 @@
 """`diagnostics.show`: one mailbox or one session, exactly; ids, stages and ages, never words."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from mbx.core import names
@@ -8,20 +9,25 @@ from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState, claimable
 from mbx.core.limits import CLI_NAME_MAX_CHARS, SESSION_ID_MAX_CHARS
 from mbx.core.text import check_line
+from mbx.daemon import peerlist
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.gate import Open
 from mbx.daemon.methods.table import open_method
 from mbx.daemon.params import Params
 from mbx.daemon.times import rfc3339
-from mbx.store import health, identities, leases, sessions
+from mbx.store import health, identities, leases, peers, sessions
 from mbx.store.database import Tx
-from mbx.store.health import Conversation
+from mbx.store.health import Conversation, Queued
 from mbx.store.identities import IdentityRow
 from mbx.store.leases import LeaseRow
+from mbx.store.peers import PeerRow
 
 NO_BINDING: Final = "no-binding"
 """The session is known and holds no identity. A daemon that does not answer, and a mailbox that is
 held, free or lapsed, are other words: whoever reads one of them need not guess which it is."""
+
+REMOTE: Final = "mailbox-remote"
+"""The mailbox is one of a paired host: what is said of its holder is that host's own word."""
 
 _ONE_SCOPE: Final = "give mailbox, or cli and session"
 
@@ -54,11 +60,9 @@ def _read_show(params: Params) -> Scope:
 
 def _show(context: Context, tx: Tx, caller: Open, scope: Scope) -> Answer:
     """Raises MbxError not-found for a scope that nobody knows: never more than was asked for."""
-    known = None
+    known, identity = None, None
     if scope.mailbox is not None:
-        identity = identities.by_name(tx, scope.mailbox)
-        if identity is None or identity.name == names.OWNER:
-            raise MbxError("not-found", "there is no mailbox of that name", "mbx identity list")
+        identity = _mailbox_called(context, tx, scope.mailbox)
     else:
         known = health.conversation(tx, scope.cli or "", scope.session_id or "")
         if not known.is_known:
@@ -69,7 +73,7 @@ def _show(context: Context, tx: Tx, caller: Open, scope: Scope) -> Answer:
     return Answer(
         {
             "scope": _scope(scope),
-            **(_mailbox(context, tx, identity, scope.rows) if identity else _nothing()),
+            **(_found(context, tx, identity, scope.rows) if identity else _nothing()),
             "lost": _lost_by(tx, known) if known and not identity else None,
             "pending": known.waits_for if known else None,
             "remembered": known.remembered if known else None,
@@ -78,6 +82,47 @@ def _show(context: Context, tx: Tx, caller: Open, scope: Scope) -> Answer:
             "connector": None,
         }
     )
+
+
+def _mailbox_called(context: Context, tx: Tx, text: str) -> IdentityRow:
+    """The mailbox of a name, here or (``name@host``) on a paired host. Raises MbxError not-found.
+
+    A name alone is one here, else the only one of that name on a paired host.
+    """
+    name, _, host = text.partition("@")
+    found = identities.by_name(tx, name) if host in ("", context.host.label) else None
+    if found is None and host != context.host.label:
+        away = peers.named(tx, name, host or None)
+        found = away[0] if len(away) == 1 else None
+    if found is None or found.name == names.OWNER:
+        raise MbxError("not-found", "there is no mailbox of that name", "mbx agents")
+    return found
+
+
+def _found(context: Context, tx: Tx, identity: IdentityRow, rows: int) -> Result:
+    if identity.peer_no is None:
+        return {**_mailbox(context, tx, identity, rows), "remote": None}
+    return _remote(context, tx, identity, peers.by_no(tx, identity.peer_no), rows)
+
+
+def _remote(context: Context, tx: Tx, identity: IdentityRow, peer: PeerRow, rows: int) -> Result:
+    """A mailbox of a paired host: what its host told of it, and the mail from here to it."""
+    told = peers.told(tx, identity.no)
+    return {
+        "status": REMOTE,
+        "mailbox": f"{identity.name}@{peer.label}",
+        "holder": None,
+        "lease": None,
+        "remote": {
+            "host": peerlist.shown(context, tx, peer),
+            "state": told.state if told else None,
+            "cli": told.cli if told else None,
+            "told_at": rfc3339(told.told_ms) if told else None,
+        },
+        "queue": _queue(context, health.away(tx, identity.no, rows)),
+        "queue_total": health.away_count(tx, identity.no),
+        "receipts": _receipts(tx, identity, rows),
+    }
 
 
 def _held_by(tx: Tx, known: Conversation) -> IdentityRow | None:
@@ -101,7 +146,7 @@ def _scope(scope: Scope) -> Result:
 
 
 def _nothing() -> Result:
-    empty = {"queue": [], "queue_total": 0, "receipts": []}
+    empty: Result = {"remote": None, "queue": [], "queue_total": 0, "receipts": []}
     return {"status": NO_BINDING, "mailbox": None, "holder": None, "lease": None, **empty}
 
 
@@ -113,28 +158,36 @@ def _mailbox(context: Context, tx: Tx, identity: IdentityRow, rows: int) -> Resu
         "mailbox": context.host.address(identity.name),
         "holder": _holder(context, tx, row),
         "lease": _lease(context, row),
-        "queue": [
-            {
-                "id": one.id,
-                "stage": STAGE_LABELS[one.stage],
-                "at": rfc3339(one.accepted_ms),
-                "age_s": max(0, context.moment.now_ms - one.accepted_ms) // 1000,
-                "stage_at": rfc3339(one.stage_ms),
-            }
-            for one in health.queue(tx, identity.no, rows)
-        ],
+        "queue": _queue(context, health.queue(tx, identity.no, rows)),
         "queue_total": health.open_count(tx, identity.no),
-        "receipts": [
-            {
-                "id": one.id,
-                "stage": STAGE_LABELS[one.stage],
-                "at": rfc3339(one.stage_ms),
-                "outcome": one.outcome,
-                "epoch": one.epoch,
-            }
-            for one in health.receipts(tx, identity.no, rows)
-        ],
+        "receipts": _receipts(tx, identity, rows),
     }
+
+
+def _queue(context: Context, found: Sequence[Queued]) -> list[Result]:
+    return [
+        {
+            "id": one.id,
+            "stage": STAGE_LABELS[one.stage],
+            "at": rfc3339(one.accepted_ms),
+            "age_s": max(0, context.moment.now_ms - one.accepted_ms) // 1000,
+            "stage_at": rfc3339(one.stage_ms),
+        }
+        for one in found
+    ]
+
+
+def _receipts(tx: Tx, identity: IdentityRow, rows: int) -> list[Result]:
+    return [
+        {
+            "id": one.id,
+            "stage": STAGE_LABELS[one.stage],
+            "at": rfc3339(one.stage_ms),
+            "outcome": one.outcome,
+            "epoch": one.epoch,
+        }
+        for one in health.receipts(tx, identity.no, rows)
+    ]
 
 
 def _holder(context: Context, tx: Tx, row: LeaseRow) -> Result | None:

@@ -9,9 +9,9 @@ from typing import Final
 
 from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState, claimable
-from mbx.core.limits import LIST_MAX_ROWS
+from mbx.core.limits import LIST_MAX_ROWS, QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX
 from mbx.core.policy import Policy
-from mbx.daemon import auditing, floor, listing
+from mbx.daemon import auditing, floor, listing, peerlist, unpairing
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.effects import Mend
 from mbx.daemon.gate import Open
@@ -19,7 +19,7 @@ from mbx.daemon.methods.table import open_method
 from mbx.daemon.params import Params
 from mbx.daemon.times import optional_rfc3339, rfc3339
 from mbx.paths import Paths
-from mbx.store import audit, health, identities, leases, owners, search, sessions
+from mbx.store import audit, health, hosts, identities, leases, owners, search, sessions
 from mbx.store.database import Tx
 from mbx.store.health import Stranded
 from mbx.store.leases import LeaseRow
@@ -69,8 +69,22 @@ def _health(context: Context, tx: Tx, caller: Open, thorough: bool) -> Answer:
                 for one in health.waiting(tx, LIST_MAX_ROWS)
             ],
             "stranded": [_stranded(context, one) for one in health.stranded(tx, LIST_MAX_ROWS)],
+            **_network(context, tx),
         }
     )
+
+
+def _network(context: Context, tx: Tx) -> Result:
+    """Paired hosts as `peers.list` shows them, and where this host listens for them."""
+    rows, state = unpairing.listed(tx), context.network()
+    return {
+        "peers": [peerlist.shown(context, tx, row) for row in rows[:LIST_MAX_ROWS]],
+        "queue_max": QUEUE_MESSAGES_MAX,
+        "queue_max_bytes": QUEUE_MAX_BYTES,
+        "listen": list(hosts.listen(tx)),
+        "listening": list(state.listening),
+        "network_fault": state.fault,
+    }
 
 
 def _audit(context: Context, tx: Tx, newest: int) -> Result:
@@ -202,8 +216,8 @@ def _mend(context: Context, tx: Tx, caller: Open, request: None) -> Answer:
 METHODS: Final = (
     open_method(
         "daemon.health",
-        "Store, leases, waiting sessions and stranded mail, for doctor; with `thorough` the store"
-        " file and more of the audit chain are checked.",
+        "Store, leases, waiting sessions, stranded mail, paired hosts, for doctor; with `thorough`"
+        " the store file and more of the audit chain are checked.",
         _read_health,
         _health,
     ),

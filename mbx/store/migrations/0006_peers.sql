@@ -30,7 +30,8 @@ CREATE UNIQUE INDEX peers_by_label ON peers (label) WHERE ended_ms IS NULL;
 -- One row for each pairing. The running head is SHA-256(head before + digest of the record).
 -- offered_seq: the last place that was ever handed to a link. acked_seq: the last one that the peer
 -- committed. queued_*: messages not yet acknowledged. in_stream (the peer's stream) and in_store (its
--- store) are null until its first hello. stopped: why nothing goes on (a rollback, a fork), null
+-- store) are null until its first hello. lag_ms: how long after it was signed, by the clocks of the
+-- two hosts, the last record came. stopped: why nothing goes on (a rollback, a fork), null
 -- while it does.
 CREATE TABLE streams (
     peer_no INTEGER PRIMARY KEY REFERENCES peers (no),
@@ -45,7 +46,8 @@ CREATE TABLE streams (
     in_seq INTEGER NOT NULL DEFAULT 0 CHECK (in_seq >= 0),
     in_head BLOB NOT NULL CHECK (length(in_head) = 32),
     in_store TEXT,
-    stopped TEXT
+    stopped TEXT,
+    lag_ms INTEGER
 ) STRICT;
 
 -- The places of the streams out. The text of a message lies in messages and that of a receipt in

@@ -1,0 +1,221 @@
+"""What the daemon tells of paired hosts: in listings, to doctor, and of one mailbox of theirs."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mbx.core.dialing import FUTILE
+from mbx.core.streams import STOPS
+from mbx.daemon import peerlist, relaying
+from mbx.daemon.effects import Ping
+from mbx.daemon.linkstate import LinkState, NetworkState, RoundTrip
+from mbx.daemon.methods import peers as method
+from mbx.store import hosts as host_rows
+from mbx.store import peers
+from mbx.store.hosts import HostRow
+from tests.support.office import nobody
+from tests.support.paired import PairedDesk, carry, desk, pair, settle
+
+NOW_MS = 1_700_000_000_000
+CANARY = "canary-8d11"
+DOWN = LinkState(False, None, 1_005_000, 3, "unreachable")
+
+
+class Hosts:
+    """Two paired hosts, ana on the one and ben on the other; `link` is what is seen of the link."""
+
+    def __init__(self) -> None:
+        self.here, self.there = desk("desk"), desk("lap")
+        self.ana = self.here.holder("ana", 10)
+        self.ben = self.there.holder("ben", 20)
+        pair(self.here, self.there)
+        settle(self.here, self.there)
+        self.link: LinkState | None = None
+        self.network = NetworkState()
+        self.here.dispatcher._link = lambda peer_no: self.link
+        self.here.dispatcher._network = lambda: self.network
+        self.here.effects.clear()
+
+    def send(self, **words: str) -> str:
+        content = {"subject": CANARY, "body": CANARY, **words}
+        return str(self.here.call(self.ana, "mail.send", to=["ben"], **content)["id"])
+
+    def lap(self) -> dict[str, Any]:
+        [only] = told(self.here, "peers.list")["peers"]
+        found: dict[str, Any] = only
+        return found
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    made = Hosts()
+    yield made
+    made.here.close()
+    made.there.close()
+
+
+def told(host: PairedDesk, method_name: str, /, **asked: object) -> dict[str, Any]:
+    return host.call(nobody(), method_name, **asked)
+
+
+# -- listings -------------------------------------------------------------------------------------
+
+
+def test_a_link_that_stands_is_up_and_its_host_was_just_seen(hosts: Hosts) -> None:
+    hosts.link = LinkState(True, 990_000, None, 0, None, RoundTrip(999_000, 7))
+    one = hosts.lap()
+    assert (one["state"], one["reason"], one["next"]) == ("up", None, None)
+    assert one["link"]["since"] == "2023-11-14T22:13:10.000Z"
+    assert (one["link"]["round_trip_ms"], one["last_seen"]) == (7, "2023-11-14T22:13:20.000Z")
+
+
+def test_a_link_that_does_not_stand_says_why_and_when_it_is_tried_again(hosts: Hosts) -> None:
+    hosts.link = DOWN
+    hosts.here.do(lambda tx: peers.seen(tx, hosts.here.peer_nos["lap"], NOW_MS - 60_000))
+    one = hosts.lap()
+    assert (one["state"], one["reason"]) == ("down", "no address of it answers")
+    assert one["link"]["next_try"] == "2023-11-14T22:13:25.000Z"
+    assert (one["link"]["failures"], one["last_seen"]) == (3, "2023-11-14T22:12:20.000Z")
+    assert one["next"] == "mbx peers addr lap ADDRESS, if it has another address now"
+    hosts.link = DOWN._replace(code="wrong-host")
+    assert "installed anew" in hosts.lap()["reason"]
+    assert hosts.lap()["next"].startswith("mbx peers remove lap, then pair again")
+
+
+def test_what_waits_is_told_with_its_age_and_its_size(hosts: Hosts) -> None:
+    assert (hosts.lap()["queued"], hosts.lap()["oldest_at"]) == (0, None)
+    hosts.send()
+    hosts.here.world.pass_ms(60_000)
+    hosts.send()
+    one = hosts.lap()
+    assert (one["queued"], one["oldest_at"]) == (2, "2023-11-14T22:13:20.000Z")
+    assert one["queued_bytes"] == hosts.here.stream("lap").queued_bytes > 0
+    carry(hosts.here, hosts.there)
+    assert (hosts.lap()["queued"], hosts.lap()["oldest_at"]) == (0, None)
+
+
+@pytest.mark.parametrize("kind", sorted(STOPS))
+def test_a_stopped_stream_is_told_with_what_to_do(hosts: Hosts, kind: str) -> None:
+    context, no = hosts.here.dispatcher.context(), hosts.here.peer_nos["lap"]
+    hosts.here.do(lambda tx: relaying.stopped(context, tx, no, kind))
+    hosts.link = DOWN
+    one = hosts.lap()
+    assert (one["state"], one["reason"]) == ("stopped", peerlist.REASONS[kind])
+    assert "mbx peers remove lap" in one["next"]
+
+
+def test_every_code_after_which_waiting_is_vain_has_words() -> None:
+    assert peerlist.REASONS.keys() >= FUTILE
+
+
+def test_a_code_that_the_other_host_made_up_is_not_repeated(hosts: Hosts) -> None:
+    hosts.link = DOWN._replace(code=CANARY)
+    assert hosts.lap()["reason"] == "it said an unknown code"
+
+
+def test_all_of_one_host_is_shown_without_secrets_and_without_mail(hosts: Hosts) -> None:
+    hosts.send()
+    one = told(hosts.here, "peers.show", name="lap")
+    assert one["sending"]["seq"] == hosts.here.stream("lap").out_seq
+    assert one["sending"]["acked"] == one["sending"]["seq"] - 1
+    assert len(one["sending"]["head"]) == len(one["receiving"]["head"]) == 16
+    assert (one["version"], one["told_label"], one["owner"]) == (1, "lap", "other")
+    assert CANARY not in json.dumps(one)
+    refusal = hosts.here.refusal(nobody(), "peers.show", name="laq")
+    assert (refusal.code, refusal.facts["suggestions"]) == ("not-paired", ["lap"])
+
+
+def test_the_difference_of_two_clocks_is_seen_in_what_comes(hosts: Hosts) -> None:
+    assert hosts.lap()["clock_ahead_ms"] == 0
+    hosts.there.world.wall_ms += 600_000
+    hosts.there.call(hosts.ben, "mail.send", to=["ana"], subject="s", body="b")
+    carry(hosts.there, hosts.here)
+    assert hosts.lap()["clock_ahead_ms"] == 600_000
+    hosts.there.world.wall_ms -= 1_200_000
+    hosts.there.call(hosts.ben, "mail.send", to=["ana"], subject="s", body="b")
+    carry(hosts.there, hosts.here)
+    assert hosts.lap()["clock_ahead_ms"] == -600_000
+
+
+# -- ping -----------------------------------------------------------------------------------------
+
+
+def test_a_ping_asks_once_and_looks_for_the_answer_afterwards(hosts: Hosts) -> None:
+    hosts.link = LinkState(True, 1, None, 0, None, RoundTrip(999_999, 3))
+    asked = told(hosts.here, "peers.ping", name="lap")
+    assert (asked["up"], asked["round_trip_ms"]) == (True, None)
+    assert hosts.here.effects == [Ping(hosts.here.peer_nos["lap"])]
+    hosts.here.effects.clear()
+    again = {"name": "lap", "asked_ms": asked["asked_ms"]}
+    assert told(hosts.here, "peers.ping", **again)["round_trip_ms"] is None
+    hosts.link = hosts.link._replace(round_trip=RoundTrip(asked["asked_ms"] + 4, 4))
+    assert told(hosts.here, "peers.ping", **again)["round_trip_ms"] == 4
+    assert hosts.here.effects == []
+
+
+def test_a_ping_without_a_link_says_why_and_asks_nobody(hosts: Hosts) -> None:
+    for link, reason in ((None, None), (DOWN, "no address of it answers")):
+        hosts.link = link
+        said = told(hosts.here, "peers.ping", name="lap")
+        assert (said["up"], said["round_trip_ms"], said["reason"]) == (False, None, reason)
+    assert hosts.here.effects == []
+    assert hosts.here.refusal(nobody(), "peers.ping", name="box").code == "not-paired"
+    assert {one.name for one in method.METHODS if not one.writes} == {
+        "peers.list",
+        "peers.show",
+        "peers.ping",
+    }
+
+
+# -- doctor, diagnostics --------------------------------------------------------------------------
+
+
+def test_doctor_is_told_of_hosts_and_of_the_listener(hosts: Hosts) -> None:
+    hosts.here.do(
+        lambda tx: host_rows.create(
+            tx, HostRow(hosts.here.host.key_id, bytes(32), "desk", "0" * 26), 1
+        )
+    )
+    hosts.here.do(lambda tx: host_rows.set_listen(tx, ["0.0.0.0:24629"]))
+    hosts.network = NetworkState((), "port 24629 is taken")
+    hosts.send()
+    said = told(hosts.here, "daemon.health")
+    assert [one["label"] for one in said["peers"]] == ["lap"]
+    assert (said["listen"], said["listening"]) == (["0.0.0.0:24629"], [])
+    assert said["network_fault"] == "port 24629 is taken"
+    assert said["stranded"] == []
+    assert CANARY not in json.dumps(said)
+
+
+def test_a_mailbox_of_a_paired_host_is_diagnosed_from_here(hosts: Hosts) -> None:
+    first, second, third = (hosts.send() for _ in range(3))
+    for _ in range(2):
+        settle(hosts.here, hosts.there)
+    hosts.there.call(hosts.ben, "mail.ack", ids=[first])
+    settle(hosts.here, hosts.there)
+    waits = hosts.send()
+    for name in ("ben", "ben@lap"):
+        said = told(hosts.here, "diagnostics.show", mailbox=name)
+        assert (said["status"], said["mailbox"]) == ("mailbox-remote", "ben@lap")
+        assert (said["holder"], said["lease"], said["queue_total"]) == (None, None, 3)
+        assert [one["id"] for one in said["queue"]] == [second, third, waits]
+        assert [one["stage"] for one in said["queue"]] == ["delivered", "delivered", "queued"]
+        assert [one["id"] for one in said["receipts"]] == [first]
+        assert said["remote"]["state"] == "live"
+        assert said["remote"]["host"]["label"] == "lap"
+        assert CANARY not in json.dumps(said)
+    assert told(hosts.here, "diagnostics.show", mailbox="ana@desk")["remote"] is None
+    for name in ("ben@desk", "ana@lap", "ben@box", "owner@lap"):
+        refusal = hosts.here.refusal(nobody(), "diagnostics.show", mailbox=name)
+        assert refusal.code == "not-found"
+
+
+def test_what_came_back_waits_for_nobody(hosts: Hosts) -> None:
+    hosts.send()
+    no, seq = hosts.here.peer_nos["lap"], hosts.here.stream("lap").out_seq
+    context = hosts.here.dispatcher.context()
+    hosts.here.do(lambda tx: relaying.unfit(context, tx, no, seq))
+    said = told(hosts.here, "diagnostics.show", mailbox="ben@lap")
+    assert (said["queue"], said["queue_total"]) == ([], 0)
