@@ -8,6 +8,7 @@ OWNERS: Final = frozenset(
         "forward",
         "owner",
         "owner-mail",
+        "pair",
         "peer-change",
         "policy",
         "prune",

@@ -174,6 +174,16 @@ def record_text(record: Record) -> str:
     return _ENCODE({"kind": record.kind, "payload": record.payload, "signatures": signatures})
 
 
+def parse_record(text: str) -> Record:
+    """The record that `record_text` has written; it is not verified. Raises FrameError."""
+    try:
+        return _record(parse_line(text.encode(), FRAME_MAX_BYTES))
+    except UnicodeEncodeError:
+        raise FrameError("not UTF-8") from None
+    except CanonicalError as error:
+        raise FrameError(error.reason) from None
+
+
 def put_text(seq: int, records: Sequence[str]) -> str:
     """The `put` of records that `record_text` has written."""
     return f'{{"type":"put","seq":{seq},"records":[{",".join(records)}]}}'

@@ -7,10 +7,9 @@ import gc
 import os
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mbx import __version__
-from mbx.core import pairing_run
 from mbx.core.errors import MbxError
 from mbx.core.limits import STOP_DEADLINE_MS
 from mbx.daemon import booting
@@ -42,7 +41,9 @@ from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
 from mbx.daemon.journal import Journal, whence
 from mbx.daemon.linkstate import LinkState, NetworkState
+from mbx.daemon.pairings import Network, Pairings
 from mbx.daemon.processes import DeathWatch, above, boot_id, evidence
+from mbx.daemon.proven import Proven
 from mbx.daemon.relay import Relay
 from mbx.daemon.secondplace import SecondPlace
 from mbx.daemon.tickets import Tickets
@@ -51,12 +52,10 @@ from mbx.daemon.workers.committer import Committer
 from mbx.daemon.workers.indexer import Indexer
 from mbx.daemon.workers.timers import Timers
 from mbx.daemon.world import World
+from mbx.kernel.addresses import own_addresses
 from mbx.paths import Paths, make_folder, printable
 from mbx.store.database import Committed, Database, Outcome, Refused, StoreFailure
 from mbx.store.migrate import open_store
-
-if TYPE_CHECKING:
-    from mbx.daemon.faces.channels import Channel
 
 _DRAIN_S: Final = STOP_DEADLINE_MS / 1000 - 1.5
 """What accepted work may take at a stop; the rest of the five seconds is for closing the store."""
@@ -127,8 +126,10 @@ class Daemon:
             sessions_called=self._encounters.called,
             link=self._link_state,
             network=self._network_state,
+            proven=self._proven,
         )
-        self._relay = Relay(paths, self._dispatcher, self._submit, _not_inviting, journal)
+        self._pairings = Pairings(boot.host, world, self._network, own_addresses, self._log_defect)
+        self._relay = Relay(paths, self._dispatcher, self._submit, self._pairings.serve, journal)
         self._unburied: dict[int, str] = {}
         self._unmoved: set[int] = set()
         self._timers = Timers(
@@ -196,6 +197,7 @@ class Daemon:
     async def _wind_down(self) -> None:
         """Accept nothing new, finish what was accepted, let the answers out."""
         self._door.close()
+        await self._pairings.close()
         await self._relay.close()
         try:
             async with asyncio.timeout(_DRAIN_S):
@@ -247,6 +249,10 @@ class Daemon:
             for effect in outcome.value.effects:
                 self._perform(effect)
                 self._relay.heed(effect)
+                self._pairings.heed(effect)
+            if outcome.value.sequel is not None:
+                self._pairings.carry_out(outcome.value.sequel, done)
+                return
         done(outcome)
 
     def _perform(self, effect: Effect) -> None:
@@ -284,6 +290,12 @@ class Daemon:
 
     def _link_state(self, peer_no: int) -> LinkState | None:
         return self._relay.links.state(peer_no)
+
+    def _proven(self, pairing: str) -> Proven | None:
+        return self._pairings.proven(pairing)
+
+    def _network(self, is_known: bool) -> Network:
+        return self._relay.network(must_exist=is_known)
 
     def _lease_changed(self, effect: Granted | Ended | Retired) -> None:
         if isinstance(effect, Granted):
@@ -355,11 +367,6 @@ class Daemon:
     def _log_refusal(self, outcome: Outcome[Any]) -> None:
         if not isinstance(outcome, Committed):
             self._journal.write("work of its own was refused", whence=whence(outcome.error))
-
-
-async def _not_inviting(channel: Channel) -> None:
-    """Nobody is invited to pair."""
-    channel.send(pairing_run.refusal_text("not-inviting"))
 
 
 def _is_disk_full(outcome: Outcome[Any]) -> bool:

@@ -23,6 +23,7 @@ from mbx.daemon import (
     displacing,
     forwarding,
     letters,
+    peering,
     readdressing,
     retiring,
     unpairing,
@@ -252,15 +253,16 @@ def _letter(context: Context, tx: Tx, record: Record, payload: Mapping[str, Json
 
 
 def _peer(context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]) -> Applied:
-    """A paired host: another label or other addresses for one whose pairing stands."""
+    """A pairing; or another label or other addresses for a host whose pairing stands."""
     try:
         wanted = read_peer(payload)
     except RecordError as error:
         raise MbxError("owner-required", f"the record is not to be believed: {error}") from error
     peer = peers.by_key(tx, wanted.pin.host)
     if peer is None:
-        raise unpairing.unknown(tx, wanted.label)
-    result, effects = readdressing.change(context, tx, record, wanted, peer)
+        result, effects = peering.pair(context, tx, record, wanted)
+    else:
+        result, effects = readdressing.change(context, tx, record, wanted, peer)
     return Applied(result, effects=effects)
 
 

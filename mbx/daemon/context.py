@@ -12,6 +12,8 @@ from mbx.daemon.encounters import Encounter
 from mbx.daemon.host import Host
 from mbx.daemon.kinship import See
 from mbx.daemon.linkstate import LinkState, NetworkState
+from mbx.daemon.proven import Proven
+from mbx.daemon.sequels import Sequel
 from mbx.daemon.world import Moment
 from mbx.store.leases import LeaseRow
 
@@ -37,8 +39,8 @@ class Context(NamedTuple):
     `observe` tells what is known of a lease's holder, `look` whether a process lives, `see` what
     stands above it, `sessions_called` which sessions of that cli and id spoke to this daemon,
     `authority` what the owner signed, `link` how the link to a peer (its key) is, `network` where
-    this host listens, `last_seen_ms` when a holder was last heard of in this daemon's life (ms
-    UTC).
+    this host listens, `proven` the pairing of that id that waits for its people, `last_seen_ms`
+    when a holder was last heard of in this daemon's life (ms UTC).
     """
 
     host: Host
@@ -53,10 +55,12 @@ class Context(NamedTuple):
     sessions_called: Callable[[str, str], Sequence[Encounter]]
     link: Callable[[int], LinkState | None]
     network: Callable[[], NetworkState]
+    proven: Callable[[str], Proven | None]
 
 
 class Answer(NamedTuple):
-    """A result and the effects that its commit lets out."""
+    """A result and the effects that its commit lets out; a `sequel` gives the result instead."""
 
     result: Result
     effects: Sequence[Effect] = ()
+    sequel: Sequel | None = None

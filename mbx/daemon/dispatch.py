@@ -25,6 +25,7 @@ from mbx.daemon.linkstate import LinkState, NetworkState
 from mbx.daemon.methods import METHODS
 from mbx.daemon.methods.table import Method
 from mbx.daemon.params import Params
+from mbx.daemon.proven import Proven
 from mbx.daemon.resuming import Wish
 from mbx.daemon.world import World, moment
 from mbx.store import answers, identities, messages, sessions
@@ -69,6 +70,10 @@ def _no_link(peer_no: int) -> LinkState | None:
     return None
 
 
+def _no_pairing(pairing: str) -> Proven | None:
+    return None
+
+
 class Dispatcher:
     """Makes units of work. Holds no state of its own: everything is in the store or passed in."""
 
@@ -86,6 +91,7 @@ class Dispatcher:
         sessions_called: Callable[[str, str], Sequence[Encounter]] = _nobody,
         link: Callable[[int], LinkState | None] = _no_link,
         network: Callable[[], NetworkState] = NetworkState,
+        proven: Callable[[str], Proven | None] = _no_pairing,
     ) -> None:
         self.host = host
         self.world = world
@@ -98,6 +104,7 @@ class Dispatcher:
         self._sessions_called = sessions_called
         self._link = link
         self._network = network
+        self._proven = proven
 
     def context(self) -> Context:
         """The surroundings of a request that arrives now."""
@@ -114,6 +121,7 @@ class Dispatcher:
             sessions_called=self._sessions_called,
             link=self._link,
             network=self._network,
+            proven=self._proven,
         )
 
     def work(self, caller: Caller, name: object, params: object) -> Work:
@@ -267,5 +275,5 @@ def _with_signs_of_life(answer: Answer, principal: Principal) -> Answer:
     seen = Seen(binding.identity_no, binding.lease.epoch)
     if binding.lease.state is LeaseState.LAPSED:
         revive = Revive(binding.identity_no, binding.lease.epoch)
-        return Answer(answer.result, (*answer.effects, seen, revive))
-    return Answer(answer.result, (*answer.effects, seen))
+        return answer._replace(effects=(*answer.effects, seen, revive))
+    return answer._replace(effects=(*answer.effects, seen))

@@ -74,6 +74,12 @@ class Paired(NamedTuple):
     """A pairing began, changed or ended: whoever keeps the links looks at all of them again."""
 
 
+class Agreed(NamedTuple):
+    """The person here agreed to a pairing (its id) and it is recorded: the other side is told."""
+
+    pairing: str
+
+
 class Seen(NamedTuple):
     """A holder was heard of (kept in memory; the store gets it once a minute)."""
 
@@ -180,6 +186,7 @@ Effect = (
     | Queued
     | Described
     | Paired
+    | Agreed
     | Seen
     | Stop
     | Ticketed

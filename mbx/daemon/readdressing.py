@@ -10,7 +10,7 @@ from typing import Final
 from mbx.core import names
 from mbx.core.canonical import CanonicalError, parse
 from mbx.core.errors import MbxError
-from mbx.core.limits import RECORD_MAX_BYTES
+from mbx.core.limits import NAME_MAX_CHARS, RECORD_MAX_BYTES
 from mbx.core.peer import Peer, Pin, peer_payload, read_peer
 from mbx.core.record import Record, RecordError
 from mbx.daemon import unpairing
@@ -115,12 +115,35 @@ def check_label(context: Context, tx: Tx, label: str, key_id: str) -> None:
     Raises MbxError name-invalid, or name-taken where another host's label is the same to the eye.
     """
     names.check_host_label(label)
-    others = [row.label for row in peers.present(tx) if row.key_id != key_id]
-    for other in (context.host.label, *others):
+    taken = labels_but(context, tx, key_id)
+    for other in taken:
         if names.skeleton(other) == names.skeleton(label):
             whose = "this host" if other == context.host.label else "a paired host"
             same = other if other == label else f"{other}, which looks like {label}"
-            raise MbxError("name-taken", f"{whose} is called {same}", "choose another label")
+            free = free_label(label, taken)
+            raise MbxError(
+                "name-taken",
+                f"{whose} is called {same}",
+                f"choose another label, such as {free}",
+                suggestions=[free],
+            )
+
+
+def labels_but(context: Context, tx: Tx, key_id: str) -> list[str]:
+    """The labels of this host and of the paired ones, without that of the host with this key id."""
+    others = [row.label for row in peers.present(tx) if row.key_id != key_id]
+    return [context.host.label, *others]
+
+
+def free_label(label: str, taken: Sequence[str]) -> str:
+    """The label, or the first one with a number behind it that looks like none of these."""
+    looks = {names.skeleton(other) for other in taken}
+    found, number = label, 1
+    while names.skeleton(found) in looks:
+        number += 1
+        end = f"-{number}"
+        found = label[: NAME_MAX_CHARS - len(end)].rstrip("-") + end
+    return found
 
 
 def pin_of(tx: Tx, peer: PeerRow) -> Pin:

@@ -218,3 +218,16 @@ def _is_hidden(pid: int) -> bool:
 def _text(word: str) -> str:
     """Without the half characters by which psutil stands for bytes that are no UTF-8."""
     return os.fsencode(word).decode("utf-8", "backslashreplace")
+
+
+# -- interfaces -----------------------------------------------------------------------------------
+
+
+def addresses() -> list[str]:
+    """The IP addresses of all interfaces, without zones."""
+    return [
+        one.address.partition("%")[0]
+        for listed in psutil.net_if_addrs().values()
+        for one in listed
+        if one.family in (socket.AF_INET, socket.AF_INET6)
+    ]

@@ -1,4 +1,4 @@
-"""A running daemon for the tests of one file, and agents that connect to it."""
+"""A running daemon for the tests of one file, agents that connect to it, and hosts that pair."""
 
 from tests.support.daemon import (
     agent_of_test,
@@ -6,5 +6,14 @@ from tests.support.daemon import (
     holder_of_module,
     new_holder_of_test,
 )
+from tests.support.meetings import bare_of_test, desk_of_test, laptop_of_test
 
-__all__ = ["agent_of_test", "daemon_of_module", "holder_of_module", "new_holder_of_test"]
+__all__ = [
+    "agent_of_test",
+    "bare_of_test",
+    "daemon_of_module",
+    "desk_of_test",
+    "holder_of_module",
+    "laptop_of_test",
+    "new_holder_of_test",
+]

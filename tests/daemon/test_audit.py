@@ -19,11 +19,13 @@ from mbx.daemon.floor import Floor
 from mbx.daemon.gate import Caller
 from mbx.daemon.journal import Journal
 from mbx.daemon.methods import audit as methods
+from mbx.daemon.proven import Proven
 from mbx.daemon.secondplace import SecondPlace
 from mbx.daemon.world import moment
 from mbx.paths import Paths
 from mbx.store import audit
 from mbx.store.database import Committed, Refused, Tx, run_group, run_reads
+from tests.support import pairs
 from tests.support.office import BOOT, KEY, OfficeDesk, at_terminal, harness, nobody, shell
 from tests.support.owner import TERMINAL, Owner, an_owner
 from tests.support.paired import plant, signed_by
@@ -31,7 +33,7 @@ from tests.support.rules import ROOT
 
 CANARY = "canary-5c20"
 NOTHING_YET = Floor()
-ABOUT_PEERS = {"link-stopped", "peer-change", "unpair", "unpaired"}
+ABOUT_PEERS = {"link-stopped", "pair", "peer-change", "unpair", "unpaired"}
 
 
 @pytest.fixture
@@ -133,7 +135,12 @@ def housekeeping(desk: OfficeDesk, owner: Owner, monkeypatch: pytest.MonkeyPatch
 
 
 def paired(desk: OfficeDesk, owner: Owner) -> None:
-    """Hosts that were paired: one stops and is removed, one ends it itself."""
+    """Hosts that are paired: one stops and is removed, one ends it itself."""
+    match = pairs.meet().inviter.match
+    assert match is not None
+    proven = Proven(match, pairs.DESK.certificate, (), ())
+    desk.find_pairing = {proven.id: proven}.get
+    owner.do("peer", pairing=proven.id)
     no, other = (plant(desk, SigningKey.from_seed(bytes([n]) * 32), f"box-{n}") for n in (91, 92))
     signed_by(owner, no)
     context = desk.dispatcher.context()

@@ -6,6 +6,7 @@ hand, a chance that repeats, and a table of what is known of processes.
 
 import hashlib
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from mbx.daemon.effects import Effect, Glimpsed, Granted
 from mbx.daemon.encounters import Encounters
 from mbx.daemon.gate import Caller
 from mbx.daemon.host import Host
+from mbx.daemon.proven import Proven
 from mbx.daemon.world import moment
 from mbx.store.database import Committed, Unit, run_group, run_reads
 from mbx.store.leases import LeaseRow
@@ -57,6 +59,10 @@ class HandWorld:
         self.steady_ms += ms
 
 
+def _no_pairing(pairing: str) -> Proven | None:
+    return None
+
+
 @dataclass
 class OfficeDesk:
     """One store with its dispatcher; `evidence` tells what is seen of the process with a pid."""
@@ -69,6 +75,8 @@ class OfficeDesk:
     key: SigningKey = KEY
     above: dict[int, Above] = field(default_factory=dict)
     """What stands above the process with a pid; nothing where none is told."""
+    find_pairing: Callable[[str], Proven | None] = _no_pairing
+    """Gives the pairing of an id that waits for its people."""
 
     def __post_init__(self) -> None:
         self.connection: sqlite3.Connection = open_store(":memory:")
@@ -85,6 +93,7 @@ class OfficeDesk:
             look=lambda process: self.evidence.get(process.pid, "unknown"),
             see=lambda process: self.above.get(process.pid, Above()),
             sessions_called=self.encounters.called,
+            proven=self._proven,
         )
 
     def close(self) -> None:
@@ -155,6 +164,9 @@ class OfficeDesk:
             is_agent = lineage.cli in HARNESSES or lineage.cli == RUN
             found.append(Ancestor(process, is_agent))
         self.above[pid] = Above(tuple(found))
+
+    def _proven(self, pairing: str) -> Proven | None:
+        return self.find_pairing(pairing)
 
     def _observe(self, row: LeaseRow) -> Observation | None:
         held = self.rows("SELECT pid FROM sessions WHERE no = ?", row.lease.session_no)

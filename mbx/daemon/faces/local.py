@@ -53,8 +53,10 @@ _RESERVED_CONNECTIONS: Final = 8
 """Places beyond the limit, for `daemon.status` and `daemon.stop` alone."""
 
 _UNSENT_MAX_BYTES: Final = 24 * ANSWER_MAX_BYTES
-_WEIGHTS: Final = {"mail.read": 16, "mail.sent": 16, "owner.read": 16}
-"""What counts as several requests in flight: four answers of 1 MiB may wait for their reader."""
+_WEIGHTS: Final = {"mail.read": 16, "mail.sent": 16, "owner.read": 16, "pair.state": 0}
+"""What counts as several requests in flight: four answers of 1 MiB may wait for their reader.
+
+One that waits for news counts as none: `mbx.daemon.pairingside` bounds them."""
 _TOKEN_CHARS: Final = 64
 
 

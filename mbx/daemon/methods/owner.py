@@ -31,6 +31,7 @@ from mbx.daemon import (
     drafting,
     forwarding,
     letters,
+    peering,
     readdressing,
     retiring,
     unpairing,
@@ -200,7 +201,25 @@ def _read_unpairing(params: Params) -> Maker:
     return lambda context, tx: unpairing.draft(context, tx, label, reason)
 
 
+def _read_pairing(params: Params) -> Maker:
+    pairing, label = params.string("pairing"), params.optional_string("label")
+    return lambda context, tx: peering.draft(context, tx, pairing, label)
+
+
+def _read_enrolment(params: Params) -> Maker:
+    pairing = params.string("pairing")
+    return lambda context, tx: peering.enrolment_draft(context, tx, pairing)
+
+
+def _read_adopted(params: Params) -> Maker:
+    pairing = params.string("pairing")
+    return lambda context, tx: peering.adopted_draft(context, tx, pairing)
+
+
 _DRAFTS: Final[Mapping[str, Callable[[Params], Maker]]] = {
+    "peer": _read_pairing,
+    "adoption": _read_enrolment,
+    "adopted-peer": _read_adopted,
     "rotate": _read_rotation,
     "clock": _read_clock,
     "takeover": _read_takeover,
@@ -250,7 +269,15 @@ class _Given(NamedTuple):
 
 
 def _read_record(params: Params) -> _Given:
-    given = params.mapping("record", ("kind", "payload", "signatures"))
+    return _Given(read_record(params.mapping("record", RECORD_FIELDS)))
+
+
+RECORD_FIELDS: Final = ("kind", "payload", "signatures")
+"""Of a record as it travels."""
+
+
+def read_record(given: Mapping[str, object]) -> Record:
+    """A record as it travels, which nobody has verified. Raises MbxError usage."""
     kind, payload, signatures = given["kind"], given["payload"], given["signatures"]
     if not isinstance(kind, str) or kind not in KINDS or not isinstance(payload, str):
         raise MbxError("usage", "record has a kind and a payload text")
@@ -259,7 +286,7 @@ def _read_record(params: Params) -> _Given:
     signed = {str(key_id): text for key_id, text in signatures.items() if isinstance(text, str)}
     if len(signed) != len(signatures):
         raise MbxError("usage", "signatures are texts by key id")
-    return _Given(Record(kind, payload, signed))
+    return Record(kind, payload, signed)
 
 
 def _enroll(context: Context, tx: Tx, caller: OwnerTerminal, request: _Given) -> Answer:
