@@ -223,6 +223,9 @@ class Links:
             wire.close()
             return None
         older = peer.connection
+        if older is not None and is_ours and not peer.dialling.is_trying:
+            wire.close()  # a try of ours that was still under way when the other one stood
+            return None
         if older is not None:
             own = self._dispatcher.host.key_id
             if not newer_stays(own, key_id, older_is_ours=older.is_ours, newer_is_ours=is_ours):
@@ -285,9 +288,6 @@ class Links:
                 self._carry_out(peer, one, [Closed("store")])
                 return
             state: outbox.StreamRow = outcome.value.result["stream"]
-            if state.stopped is not None:
-                self._carry_out(peer, one, [Closed(state.stopped)])
-                return
             ours = Hello(self._dispatcher.host.key_id, self._store_id, state.both)
             one.link, commands = links.open_link(
                 ours, peer.row.key_id, state.in_store, self._now_ms()
@@ -393,6 +393,8 @@ class Links:
                 commands = one.link.committed(wanted.first_seq + len(wanted.places) - 1)
             elif _is_passing(outcome.error):
                 commands = one.link.defer(wanted.first_seq, "disk-full", _RETRY_MS)
+            elif _is_after_a_gap(outcome.error):
+                return  # a place before it was deferred; the peer offers both again
             else:
                 self._tell(peer, "what a peer sent was not taken", why=_words(outcome.error))
                 commands = one.link.close("refused")
@@ -496,6 +498,10 @@ class Links:
 def _deadline(peer: _Peer) -> int | None:
     one = peer.connection
     return one.link.deadline() if one is not None and one.link is not None else None
+
+
+def _is_after_a_gap(error: Exception) -> bool:
+    return isinstance(error, MbxError) and error.code == "conflict"
 
 
 def _is_passing(error: Exception) -> bool:

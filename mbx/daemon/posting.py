@@ -3,11 +3,17 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mbx.core import message
+from mbx.core import frames, message
 from mbx.core.errors import MbxError
 from mbx.core.exposure import external_since, relay
 from mbx.core.lease import LeaseState, is_renewal_due
-from mbx.core.limits import EXPOSURE_MS, QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX
+from mbx.core.limits import (
+    EXPOSURE_MS,
+    FRAME_MAX_BYTES,
+    ID_CHARS,
+    QUEUE_MAX_BYTES,
+    QUEUE_MESSAGES_MAX,
+)
 from mbx.core.message import Draft, Envelope, Party
 from mbx.core.names import OWNER
 from mbx.core.waking import wakes
@@ -164,8 +170,23 @@ def deliver(
     return arrived, Queued(tuple(hosts))
 
 
+def _fits(new: NewMessage) -> bool:
+    """Whether a frame can carry it; only what may be too large is tried, since that costs."""
+    # A character has four bytes at most, and being quoted once more doubles them at most.
+    if 8 * len(new.record.payload) < FRAME_MAX_BYTES - frames.PUT_OVERHEAD_BYTES - 1_024:
+        return True
+    return frames.fits(new.record.record("0" * ID_CHARS))
+
+
 def _queue(tx: Tx, new: NewMessage, no: int, peer: PeerRow) -> None:
     size_bytes, state = len(new.record.payload), outbox.stream(tx, peer.no)
+    if not _fits(new):
+        raise MbxError(
+            "body-too-large",
+            f"with its references and recipients this fits into no frame to {peer.label}"
+            " (nothing was sent)",
+            "shorten the body or the references, or send to fewer at a time",
+        )
     if (
         state.queued_messages >= QUEUE_MESSAGES_MAX
         or state.queued_bytes + size_bytes > QUEUE_MAX_BYTES

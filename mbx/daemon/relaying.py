@@ -59,16 +59,16 @@ def accept(
 ) -> Answer:
     """Take the places of a `stream` from `first_seq` on; those that are here are passed over.
 
-    Raises MbxError peer-refused when the pairing has ended or the stream is stopped, conflict for
+    Raises MbxError peer-refused when the pairing has ended or this is another stream, conflict for
     a gap. The result's `upto` is the last place that is committed with this transaction.
     """
     peer, state = peers.by_no(tx, peer_no), outbox.stream(tx, peer_no)
-    if peer.ended_ms is not None or state.stopped is not None:
+    if peer.ended_ms is not None:
         raise MbxError("peer-refused", f"nothing is taken from {peer.label}", "mbx peers list")
     if state.in_stream is None:
         outbox.name_incoming(tx, peer_no, stream)
     elif state.in_stream != stream:
-        raise MbxError("conflict", f"{peer.label} speaks of another stream than before")
+        raise MbxError("peer-refused", f"{peer.label} speaks of another stream than before")
     if first_seq > state.in_seq + 1:
         raise MbxError("conflict", f"place {state.in_seq + 1} of the stream is missing")
     taken, seq, head = _Taken(), state.in_seq, state.in_head
@@ -299,6 +299,7 @@ def stood(context: Context, tx: Tx, peer_no: int, store: str, stream: str) -> An
     """A link stands: the peer's stream and store are known by name from now on."""
     outbox.name_incoming(tx, peer_no, stream)
     outbox.name_store(tx, peer_no, store)
+    outbox.stop(tx, peer_no, None)
     peers.seen(tx, peer_no, context.moment.now_ms)
     return Answer({})
 
@@ -334,8 +335,8 @@ def unfit(context: Context, tx: Tx, peer_no: int, seq: int) -> Answer:
 def stopped(context: Context, tx: Tx, peer_no: int, kind: str) -> Answer:
     """The two streams do not belong to one history: nothing goes on, and the owner is told."""
     peer, owner = peers.by_no(tx, peer_no), identities.by_name(tx, names.OWNER)
-    if outbox.stream(tx, peer_no).stopped is not None or owner is None:
-        return Answer({})
+    if outbox.stream(tx, peer_no).stopped == kind or owner is None:
+        return Answer({})  # told already: each connect compares anew
     outbox.stop(tx, peer_no, kind)
     audit.append(
         tx,

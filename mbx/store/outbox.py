@@ -160,9 +160,11 @@ def offered(tx: Tx, peer_no: int, seq: int) -> None:
 def acknowledged(tx: Tx, peer_no: int, seq: int, now_ms: int) -> list[QueuedMessage]:
     """The peer has committed all places up to `seq`; the messages among the new ones."""
     before = stream(tx, peer_no)
-    upto = min(seq, before.offered_seq)
+    # What the peer provably has counts, also where an older copy of ours never offered it.
+    upto = min(seq, before.out_seq)
     if upto <= before.acked_seq:
         return []
+    offered(tx, peer_no, upto)
     found = [
         QueuedMessage(*row) for row in tx.all(_MESSAGES_UP_TO, (peer_no, before.acked_seq, upto))
     ]
@@ -262,8 +264,8 @@ def received(tx: Tx, peer_no: int, seq: int, head: bytes, lag_ms: int | None = N
     )
 
 
-def stop(tx: Tx, peer_no: int, why: str) -> None:
-    """Nothing goes on between the two until the owners have looked."""
+def stop(tx: Tx, peer_no: int, why: str | None) -> None:
+    """Why nothing goes on between the two; None: it does."""
     tx.run("UPDATE streams SET stopped = ? WHERE peer_no = ?", (why, peer_no))
 
 

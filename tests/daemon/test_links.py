@@ -285,10 +285,19 @@ def test_a_host_that_is_not_paired_any_more_is_hung_up_on_and_refused(hosts: Any
 
 def test_the_second_link_of_a_peer_takes_the_place_of_the_first(hosts: Any) -> None:
     two: Pair = hosts.pair
+    first = two.there.wire
+    hosts.do(lambda: two.there.connect(two.here.desk, is_ours=False))
+    assert first.is_closed
+    assert two.there.connection is not None
+
+
+def test_a_try_that_ends_when_a_link_stands_already_is_dropped(hosts: Any) -> None:
+    two: Pair = hosts.pair
     first = two.here.wire
     hosts.do(lambda: two.here.connect(two.there.desk, is_ours=True))
-    assert first.is_closed
-    assert two.here.connection is not None
+    assert not first.is_closed
+    assert two.here.connection is None
+    assert two.here.wire.is_closed
 
 
 def test_of_two_that_were_dialled_from_both_sides_both_keep_the_same_one(hosts: Any) -> None:

@@ -100,6 +100,10 @@ def test_the_daemon_outside_knows_who_calls_from_within_a_pid_namespace(home: Pa
     sys.stdout.write(f"{calls} calls from {len(APART)} sorts of namespaces\n")
 
 
+_ORPHANED = 'while [ $PPID != 1 ] && kill -0 $PPID; do :; done; exec "$@"'
+"""Whoever starts it ends at once: bwrap would die with that parent, if it had seen it alive."""
+
+
 @pytest.mark.long
 @pytest.mark.timeout(60)
 @pytest.mark.root
@@ -113,7 +117,7 @@ def test_an_agent_cli_in_a_sandbox_is_a_session_that_is_seen_to_live_and_to_die(
     with ExitStack() as stack:
         daemon = stack.enter_context(Daemon(home))
         heir = stack.enter_context(daemon.agent())
-        client = [*argv, str(claude), *PLAIN]
+        client = ["bash", "-c", _ORPHANED, "bash", *argv, str(claude), *PLAIN]
         with Shell(client, env=environment_of(home)) as sandboxed, heir.connect() as line:
             session = registered(sandboxed, name)
             assert session["cli"] == "claude"
