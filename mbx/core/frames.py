@@ -45,6 +45,8 @@ BYES: Final[Mapping[str, str]] = {
     "timeout": "A hello or an answer did not come in time.",
     "other-link": "There is another link between the two, which stays.",
     "stopping": "The speaker's daemon stops.",
+    "store": "The speaker's store gave no answer.",
+    "refused": "The speaker could not take what was sent, and does not know when it can.",
     "unpaired": "The speaker's owner has removed the peer.",
     **{kind: f"The speaker compared the streams; its verdict is `{kind}`." for kind in STOPS},
 }
