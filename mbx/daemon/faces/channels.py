@@ -30,7 +30,9 @@ from mbx.daemon.faces.networks import Guest
 from mbx.daemon.linkstate import RoundTrip
 
 _PIECE_BYTES: Final = 4_096
-"""So much is parsed at a time before the limits are looked at: 2,048 frames at the most."""
+"""So much of a stranger's is parsed at a time before limits are looked at: 682 frames at most."""
+_PEERS_PIECE_BYTES: Final = 64 * 1024
+"""Likewise of a peer's."""
 _WRITE_HIGH_BYTES: Final = 256 * 1024
 _WINDOW_MS: Final = 1_000
 _TEXT_OVERHEAD_BYTES: Final = 128
@@ -138,7 +140,7 @@ class Channel(asyncio.Protocol):
         return self._is_open and self._why is None
 
     async def receive(self) -> str:
-        """The next text. Raises ChannelEnded once all that arrived has been taken."""
+        """The next text, for one taker. Raises ChannelEnded once all that arrived was taken."""
         while not self._texts:
             if self._why is not None:
                 raise ChannelEnded(self._why)
@@ -222,12 +224,11 @@ class Channel(asyncio.Protocol):
         let_in = status is HTTPStatus.SWITCHING_PROTOCOLS
         response = protocol.accept(request) if let_in else protocol.reject(status, "")
         protocol.send_response(response)
+        if protocol.state is not OPEN:
+            self._end("refused")
+            self._abort_later()
         self._flush()
-        if protocol.state is OPEN:
-            return True
-        self._end("refused")
-        self._abort_later()
-        return False
+        return protocol.state is OPEN
 
     async def ask(self, path: str) -> int:
         """Ask for this path; the status of the answer, 101 if we are in. Raises ChannelEnded."""
@@ -236,15 +237,21 @@ class Channel(asyncio.Protocol):
         self._flush()
         response = await self._other_half()
         assert isinstance(response, Response)
-        if protocol.state is not OPEN and response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+        is_in = response.status_code == HTTPStatus.SWITCHING_PROTOCOLS
+        if is_in and protocol.handshake_exc is not None:
             raise ChannelEnded("malformed")
         return response.status_code
 
     def open(self, peer: str | None) -> None:
-        """The upgrade is done: the clocks run. `peer`: who the certificate says it is."""
+        """The upgrade is done: the clocks run. `peer`: who the certificate says it is.
+
+        The other side may have spoken, and even gone, by now.
+        """
         self.peer = peer
         self._is_stranger = peer is None
         self._is_open = True
+        if self._why is not None:
+            return
         if not self._has_spoken:
             self._set_timer("first text", self._terms.first_frame_s, self._too_slow)
         self._beat()
@@ -265,10 +272,11 @@ class Channel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Piece by piece, so that no chunk is parsed far beyond a limit."""
         self._missed = 0
-        for start in range(0, len(data), _PIECE_BYTES):
+        step = _PIECE_BYTES if self._is_stranger else _PEERS_PIECE_BYTES
+        for start in range(0, len(data), step):
             if self._why not in (None, "closed"):
                 return
-            self._parse(data[start : start + _PIECE_BYTES])
+            self._parse(data[start : start + step])
 
     def eof_received(self) -> None:
         """The other side says nothing more; TLS is closed both ways by that."""
@@ -309,9 +317,10 @@ class Channel(asyncio.Protocol):
                 self._frame(event)
             elif not self._head.done():
                 self._head.set_result(event)
-        self._flush()
+        # Before the flush, which may close the transport, and that would count as a loss.
         if self._protocol.state in (CLOSING, CLOSED) or self._protocol.handshake_exc is not None:
             self._other_side_ended()
+        self._flush()
 
     def _frame(self, frame: Frame) -> None:
         if self._why is not None:
@@ -364,7 +373,7 @@ class Channel(asyncio.Protocol):
 
     async def _other_half(self) -> Request | Response:
         head = await asyncio.shield(self._head)
-        if head is None:
+        if head is None or (self._why is not None and not self._asks):
             raise ChannelEnded(self._why or "lost")
         return head
 
@@ -430,7 +439,7 @@ class Channel(asyncio.Protocol):
     def _flush(self) -> None:
         """Write what the protocol wants written; its empty piece is the end."""
         pieces = self._protocol.data_to_send()
-        if self._transport is None or not pieces:
+        if self._transport is None or self._transport.is_closing() or not pieces:
             return
         written = b"".join(pieces)
         if written:

@@ -7,6 +7,7 @@ line of a log is written for what a stranger does.
 import asyncio
 import errno
 import ipaddress
+import os
 import resource
 import socket
 from collections import Counter
@@ -50,9 +51,10 @@ class Guest:
         self._crowd = crowd
         self.place: Final = place
         self.evict: Final = evict
+        self.is_gone = False
 
     def identified(self) -> bool:
-        """It has shown who it is: it is no stranger any more. False: there are too many links."""
+        """It has shown who it is: it is no stranger any more. False: it is gone, or no room."""
         return self._crowd.promote(self)
 
     def leave(self) -> None:
@@ -111,6 +113,8 @@ class Crowd:
         """See `Guest.identified`."""
         if guest in self._links:
             return True
+        if guest.is_gone:
+            return False
         self._strangers.pop(guest, None)
         if len(self._links) >= LINKS_MAX:
             self.counts["too many links"] += 1
@@ -120,6 +124,7 @@ class Crowd:
 
     def forget(self, guest: Guest) -> None:
         """See `Guest.leave`."""
+        guest.is_gone = True
         self._strangers.pop(guest, None)
         self._links.discard(guest)
 
@@ -199,21 +204,44 @@ async def accept(
     the newest says how many are in use) the newcomer goes and all others wait a moment outside.
     """
     loop = asyncio.get_running_loop()
-    while True:
-        try:
-            connection, address = await loop.sock_accept(listening)
-        except OSError as error:
-            counts["accept failed"] += 1
-            if error.errno != errno.ECONNABORTED:
+    ready = asyncio.Event()
+    loop.add_reader(listening, ready.set)
+    try:
+        while True:
+            await ready.wait()
+            ready.clear()
+            if not _accept_some(listening, welcome, counts, most_descriptors):
+                loop.remove_reader(listening)
                 await asyncio.sleep(_PAUSE_S)
-            continue
+                loop.add_reader(listening, ready.set)
+    finally:
+        loop.remove_reader(listening)
+
+
+def _accept_some(
+    listening: socket.socket,
+    welcome: Callable[[Stranger], None],
+    counts: Counter[str],
+    most_descriptors: int,
+) -> bool:
+    """Those who wait now; False: pause."""
+    for _ in range(_BACKLOG):
+        try:
+            connection, address = listening.accept()
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            if error.errno == errno.ECONNABORTED:
+                continue
+            counts["accept failed"] += 1
+            return False
         if connection.fileno() >= most_descriptors:
             connection.close()
             counts["descriptors ran short"] += 1
-            await asyncio.sleep(_PAUSE_S)
-            continue
+            return False
         connection.setblocking(False)
         welcome(Stranger(connection, address[0]))
+    return True
 
 
 # -- reaching a host ------------------------------------------------------------------------------
@@ -255,10 +283,8 @@ async def reach(endpoint: Endpoint) -> socket.socket:
 
 async def _addresses(endpoint: Endpoint) -> list[_Address]:
     """In the system's order of preference, but the families in turn."""
-    loop = asyncio.get_running_loop()
-    asked = loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     try:
-        found = await _within(asked, CONNECT_MS)
+        found = await _within(_asked(endpoint), CONNECT_MS)
     except (OSError, UnicodeError) as error:
         raise Unreachable(f"{endpoint.host} has no address ({_words(error)})") from None
     except TimeoutError:
@@ -272,6 +298,12 @@ async def _addresses(endpoint: Endpoint) -> list[_Address]:
     turns = [one for pair in zip(first, others, strict=False) for one in pair]
     rest = first[len(others) :] + others[len(first) :]
     return [*turns, *rest][:_ADDRESSES_TRIED_MAX]
+
+
+async def _asked(endpoint: Endpoint) -> list[tuple[Any, ...]]:
+    """The system's answer, of another thread."""
+    loop = asyncio.get_running_loop()
+    return await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
 
 
 async def _connect(family: int, address: tuple[Any, ...]) -> socket.socket:
@@ -304,6 +336,6 @@ async def _give_up(tasks: Sequence[asyncio.Task[socket.socket]]) -> None:
 def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)  # the loops put their own words around it
     return str(error)

@@ -25,6 +25,11 @@ from mbx.daemon.faces.networks import Crowd, Stranger, Unreachable
 LINK_PATH: Final = "/link"
 PAIR_PATH: Final = "/pair"
 
+_OTHER_CERTIFICATE: Final = (
+    "shows another certificate than the paired one; one that was installed anew has to be paired"
+    " again"
+)
+
 Serving = Callable[[Channel], Awaitable[None]]
 """What runs while a channel is open; when it returns, the channel is closed."""
 
@@ -57,6 +62,7 @@ class Listener:
         self._listening: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._greeting: set[asyncio.Task[None]] = set()
+        self._unused: dict[asyncio.Task[None], socket.socket] = {}
 
     def open(self, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
         """Listen at all of these or at none; where that is now. Raises MbxError conflict."""
@@ -84,33 +90,38 @@ class Listener:
         await _ended(self._greeting)
 
     def _welcome(self, stranger: Stranger) -> None:
-        task = asyncio.create_task(self._greet(stranger))
-        self._greeting.add(task)
-        task.add_done_callback(self._greeted)
-
-    def _greeted(self, task: asyncio.Task[None]) -> None:
-        self._greeting.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._callers.defect(error)
-
-    async def _greet(self, stranger: Stranger) -> None:
-        """One caller, from its accept to its end."""
+        """A place in the crowd, and a task of its own; who gets none has cost little."""
         channel = Channel(stranger.address, self._callers.now_ms, self._terms)
-        task = asyncio.current_task()
-        assert task is not None
+        task: asyncio.Task[None] | None = None
 
         def evict() -> None:
             if channel.is_up:
                 channel.abort()
-            else:
+            elif task is not None:
                 task.cancel()
 
-        guest = self._crowd.admit(stranger.address, evict)
-        if guest is None:
+        channel.guest = self._crowd.admit(stranger.address, evict)
+        if channel.guest is None:
             stranger.connection.close()
             return
-        channel.guest = guest
+        task = asyncio.create_task(self._greet(stranger, channel))
+        self._greeting.add(task)
+        self._unused[task] = stranger.connection
+        task.add_done_callback(self._greeted)
+
+    def _greeted(self, task: asyncio.Task[None]) -> None:
+        self._greeting.discard(task)
+        unused = self._unused.pop(task, None)
+        if unused is not None:
+            unused.close()  # it was put out before its first turn
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._callers.defect(error)
+
+    async def _greet(self, stranger: Stranger, channel: Channel) -> None:
+        """One caller, from its accept to its end."""
+        for task in self._greeting & {asyncio.current_task()}:
+            del self._unused[task]
         try:
             asked = await self._asked(stranger, channel)
             serve = self._answered(channel, asked) if asked is not None else None
@@ -122,7 +133,8 @@ class Listener:
                 await channel.gone()
         finally:
             channel.abort()
-            guest.leave()
+            assert channel.guest is not None
+            channel.guest.leave()
 
     async def _asked(self, stranger: Stranger, channel: Channel) -> Asked | None:
         """TLS and the caller's half of the upgrade; None: it did not manage that in time."""
@@ -261,7 +273,7 @@ async def _secured(
                 ssl_shutdown_timeout=terms.close_s,
             )
             if pinned is not None and certificate_hash(channel.certificate or b"") != pinned.digest:
-                raise Undialled("wrong-host", f"{at} shows another certificate than the paired one")
+                raise Undialled("wrong-host", f"{at} {_OTHER_CERTIFICATE}")
             status = await channel.ask(PAIR_PATH if pinned is None else LINK_PATH)
     except TimeoutError:
         raise Undialled("unreachable", f"{at} does not answer in time") from None
@@ -271,8 +283,7 @@ async def _secured(
         raise Undialled("closed", f"{at} hung up; it may not know this host (any more)") from None
     except OSError as error:
         if is_other_certificate(error):
-            words = f"{at} shows another certificate than the paired one"
-            raise Undialled("wrong-host", words) from None
+            raise Undialled("wrong-host", f"{at} {_OTHER_CERTIFICATE}") from None
         if is_no_tls(error):
             raise Undialled("no-mbx", f"{at} is no mbx") from None
         raise Undialled("closed", f"{at} hung up") from None
