@@ -24,6 +24,7 @@ from mbx.core.frames import (
     Withdrawal,
     encode,
 )
+from mbx.core.pairing_code import RANDOM_BYTES, PairingCode
 from mbx.core.record import Record
 from mbx.core.streams import Incoming, Outgoing, StreamState
 from mbx.daemon.gate import Access
@@ -74,6 +75,12 @@ _SAMPLES: Final[Mapping[str, object]] = {
     "did": "moved",
     "mailbox": "ana",
     "record": {"kind": "policy", "payload": "", "signatures": {"": ""}},
+    "address": "desk.local",
+    "code": PairingCode.from_random(bytes(RANDOM_BYTES)).shown(),
+    "run": "0" * limits.ID_CHARS,
+    "pairing": "0" * limits.ID_CHARS,
+    "enrolment": {"kind": "rotate", "payload": "", "signatures": {"": ""}},
+    "peer": {"kind": "peer", "payload": "", "signatures": {"": ""}},
 }
 """Values that readers accept; parameters that are not here are left out."""
 

@@ -60,6 +60,7 @@ LAYERS: dict[str, set[str]] = {
         "mbx.run",
         "mbx.cli",
         "mbx.cli.authority",
+        "mbx.cli.pairing",
     },
     "mbx.cli.commands.doctor": {
         "mbx.core",
@@ -69,6 +70,14 @@ LAYERS: dict[str, set[str]] = {
         "mbx.doctor",
     },
     "mbx.cli.authority": {"mbx.core", "mbx.paths", "mbx.wire", "mbx.cli", "mbx.owner"},
+    "mbx.cli.pairing": {
+        "mbx.core",
+        "mbx.paths",
+        "mbx.wire",
+        "mbx.cli",
+        "mbx.cli.authority",
+        "mbx.owner",
+    },
     "mbx.cli.commands.owner": {
         "mbx.core",
         "mbx.paths",
@@ -121,6 +130,7 @@ LIGHT = {
     "mbx.cli.commands.doctor",
     "mbx.owner",
     "mbx.cli.authority",
+    "mbx.cli.pairing",
     "mbx.cli.commands.owner",
 }
 

@@ -34,6 +34,8 @@ FORBIDDEN_NAMES = re.compile(r"(^|_)(utils?|helpers?|managers?|misc|common)(_|$)
 # Modules that are tested under another name: module -> the test file that covers it. A test file
 # which imports the module, or stands at the mirrored path, needs no row.
 COVERED_BY: dict[str, str] = {
+    "mbx.cli.commands.join": "e2e/test_pairing.py",
+    "mbx.cli.commands.pair": "e2e/test_pairing.py",
     "mbx.cli.commands.policy": "cli/test_authority.py",
     "mbx.cli.commands.takeover": "cli/test_authority.py",
     "mbx.owner.seat": "cli/test_owner.py",

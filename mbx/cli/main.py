@@ -74,6 +74,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "owner apply": ("owner:apply", "Bring a signed record to the daemon."),
     "owner rotate": ("owner:rotate", "Give the owner a new key."),
     "owner clock": ("owner:clock", "Say that the clock is right although it was set back."),
+    "pair": ("pair:pair", "Invite another machine: show a code, then compare and sign."),
+    "join": ("join:join", "Pair with a machine that shows a code."),
     "audit": ("audit:audit", "See what was done here, and whether the log of it is whole."),
     "daemon status": ("daemon:status", "Say whether the daemon runs; never starts it."),
     "daemon start": ("daemon:start", "Start the daemon in the background."),

@@ -142,7 +142,7 @@ class Pairings:
             self._do(side, side.machine, side.channel, side.machine.confirm(texts))
 
     async def serve(self, channel: Channel) -> None:
-        """One caller who may only pair, until it is done with."""
+        """One caller who may only pair, until it is done with. Raises ChannelEnded."""
         side = self._sides.get(INVITER)
         invited = side.invitation if side is not None else None
         if side is None or invited is None:
@@ -407,6 +407,8 @@ class Pairings:
     # -- small parts -------------------------------------------------------------------------------
 
     async def _refuse(self, channel: Channel, code: str) -> None:
+        """Say no, once the caller has said what it wants: nobody is spoken to first."""
+        await channel.receive()
         channel.send(refusal_text(code))
         await channel.close()
 

@@ -21,6 +21,9 @@ KINDS: Final = frozenset(
 )
 """What one signature of the owner makes valid."""
 
+TO_SIGN: Final = "To sign"
+"""What is usually to be done with what is shown."""
+
 ROTATE: Final = "rotate"
 """The record that brings a key of the owner in; the new key signs it too."""
 
@@ -85,9 +88,11 @@ class Draft:
         """The id that the record will have."""
         return Record(self.kind, self.payload, {}).id
 
-    def shown(self, payload: Mapping[str, JsonValue], columns: int) -> list[str]:
+    def shown(
+        self, payload: Mapping[str, JsonValue], columns: int, head: str = TO_SIGN
+    ) -> list[str]:
         """Rows of at most `columns` that show the record: harmless on a terminal, and complete."""
-        rows = [*fold(f"To sign: {visible(self.kind)} {self.id}", columns), ""]
+        rows = [*fold(f"{head}: {visible(self.kind)} {self.id}", columns), ""]
         for line in self.lines:
             rows += _row("the daemon says", visible(line), columns)
         if self.lines:

@@ -11,7 +11,7 @@ from mbx.core.errors import MbxError
 from mbx.core.keys import SigningKey, key_id
 from mbx.core.record import ANY_AUDIENCE, Record, seal, verify
 from mbx.core.text import visible
-from mbx.owner.draft import Draft, Expected
+from mbx.owner.draft import TO_SIGN, Draft, Expected
 from mbx.owner.keyfile import ROLE, SealedKey, WrongPassphrase
 from mbx.owner.seclusion import seclude
 from mbx.owner.terminal import Terminal, wipe
@@ -33,14 +33,18 @@ def sign(terminal: Terminal, draft: Draft, key: SealedKey, expected: Expected) -
     return signed(draft, [unlock(terminal, key)])
 
 
-def present(terminal: Terminal, draft: Draft, expected: Expected) -> Mapping[str, JsonValue]:
+def present(
+    terminal: Terminal, draft: Draft, expected: Expected, head: str = TO_SIGN
+) -> Mapping[str, JsonValue]:
     """Show a draft and have the owner type its confirmation; its payload.
+
+    `head`: what is to be done with it.
 
     Raises MbxError: conflict for what was not asked for, owner-required without agreement.
     """
     payload = draft.examine(expected)
     seclude()
-    terminal.show(*draft.shown(payload, terminal.columns()))
+    terminal.show(*draft.shown(payload, terminal.columns(), head))
     _confirm(terminal, draft.confirm)
     return payload
 

@@ -125,7 +125,7 @@ async def enclosed(desk: MeetingDesk, pairing_id: str) -> dict[str, Any]:
     """The owner of the desk signs for the host that joins."""
     records = [
         desk.signed(desk.call(TERMINAL, "owner.draft", act=act, pairing=pairing_id))
-        for act in ("adoption", "adopted-peer")
+        for act in ("enrolment", "peer-there")
     ]
     return await desk.ask("pair.enclose", pairing=pairing_id, enrolment=records[0], peer=records[1])
 
@@ -164,7 +164,7 @@ async def test_only_what_the_pairing_has_proved_is_adopted(
     met = await meet(desk, bare)
     drafts = [
         content(desk.call(TERMINAL, "owner.draft", act=act, pairing=met.pairing))
-        for act in ("adoption", "adopted-peer")
+        for act in ("enrolment", "peer-there")
     ]
     assert desk.owner is not None
     assert laptop.owner is not None
@@ -228,7 +228,7 @@ async def test_nobody_adopts_where_both_have_an_owner(
     desk: MeetingDesk, laptop: MeetingDesk
 ) -> None:
     met = await meet(desk, laptop)
-    for act in ("adoption", "adopted-peer"):
+    for act in ("enrolment", "peer-there"):
         assert desk.refusal(TERMINAL, "owner.draft", act=act, pairing=met.pairing).code == "usage"
     assert (await laptop.refused("pair.adopt", pairing=met.pairing)).code == "usage"
 

@@ -218,8 +218,8 @@ def _read_adopted(params: Params) -> Maker:
 
 _DRAFTS: Final[Mapping[str, Callable[[Params], Maker]]] = {
     "peer": _read_pairing,
-    "adoption": _read_enrolment,
-    "adopted-peer": _read_adopted,
+    "enrolment": _read_enrolment,
+    "peer-there": _read_adopted,
     "rotate": _read_rotation,
     "clock": _read_clock,
     "takeover": _read_takeover,
