@@ -106,6 +106,8 @@ class Letter(NamedTuple):
     thread: str | None
     reply_to: str | None
     is_external: bool
+    root_ms: int | None
+    """When it first came from outside (ms UTC), None: as of its reading."""
 
 
 def read_letter(content: Mapping[str, JsonValue]) -> Letter:
@@ -117,14 +119,15 @@ def read_letter(content: Mapping[str, JsonValue]) -> Letter:
     if content.keys() != _LETTER_FIELDS or content["lease"] is not None:
         raise RecordError(6, "fields missing or unknown")
     draft, body_bytes = _draft(content)
-    thread, reply_to = content["thread"], content["reply_to"]
+    thread, reply_to, since = content["thread"], content["reply_to"], content["external_since"]
     return Letter(
         draft,
         body_bytes,
         _parties(content["to"]),
         None if thread is None else str(thread),
         None if reply_to is None else str(reply_to),
-        content["external_since"] is not None,
+        since is not None,
+        since if type(since) is int and draft.origin is None else None,
     )
 
 

@@ -202,6 +202,7 @@ class Daemon:
         try:
             async with asyncio.timeout(_DRAIN_S):
                 await self._committer.drain()
+                self._inside(self._dispatcher.keeping())
                 self._follow_audit()
                 await self._committer.drain()
         except TimeoutError:

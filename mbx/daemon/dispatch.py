@@ -28,7 +28,7 @@ from mbx.daemon.params import Params
 from mbx.daemon.proven import Proven
 from mbx.daemon.resuming import Wish
 from mbx.daemon.world import World, moment
-from mbx.store import answers, identities, messages, sessions
+from mbx.store import answers, exposures, identities, messages, sessions
 from mbx.store.bindings import Binding
 from mbx.store.database import Tx, Unit
 from mbx.store.leases import LeaseRow
@@ -152,9 +152,20 @@ class Dispatcher:
         return Work(unit, writes=True)
 
     def glimpsed(self, effect: Glimpsed) -> None:
-        """Remember what was read on a full disk, for as long as this daemon runs."""
+        """Remember what was read where nothing was written."""
         glimpses = self._authority.glimpses
         glimpses.add(effect.cli, effect.session_id, effect.read, self.world.now_ms())
+
+    def keeping(self) -> Work:
+        """The unit that puts what is only remembered into the store, before the daemon ends."""
+        read = self._authority.glimpses.everything()
+
+        def unit(tx: Tx) -> Answer:
+            for cli, session_id, many in read:
+                exposures.expose(tx, cli, session_id, many)
+            return Answer({})
+
+        return Work(unit, writes=True)
 
     def arrival(self, caller: Caller, wish: Wish) -> Work:
         """The unit in which a session without identity gets its own again, or a place."""

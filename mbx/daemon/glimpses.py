@@ -1,6 +1,7 @@
-"""What conversations read while the disk was full: no table can take it, so the daemon remembers.
+"""What conversations read where nothing can be written: in listings, and while the disk is full.
 
-It counts as what the table holds, for the same hour. Only the end of the daemon forgets it.
+The daemon remembers it, and it counts as what the table of exposures holds, for the same hour. A
+daemon that is stopped puts it into that table; only one that is killed forgets it.
 """
 
 from collections import OrderedDict
@@ -23,13 +24,12 @@ class Glimpses:
         self._read: OrderedDict[_Conversation, dict[int, Exposure]] = OrderedDict()
 
     def add(self, cli: str, session_id: str, read: Iterable[Exposure], now_ms: int) -> None:
-        """Remember these, and forget what is more than an hour old."""
-        self._forget(now_ms)
+        """Remember these, and forget what was read more than an hour ago, the oldest first."""
+        known = self._read.setdefault((cli, session_id), {})
+        self._read.move_to_end((cli, session_id))
         for fresh in read:
-            known = self._read.setdefault((cli, session_id), {})
             known[fresh.source_no] = joined(known.get(fresh.source_no), fresh)
-            self._read.move_to_end((cli, session_id))
-        while len(self._read) > KEPT_MAX:
+        while self._read and (len(self._read) > KEPT_MAX or self._is_first_old(now_ms)):
             self._read.popitem(last=False)
 
     def of(self, cli: str, session_id: str) -> list[Exposure]:
@@ -38,9 +38,12 @@ class Glimpses:
 
     def of_all(self) -> list[Exposure]:
         """What all of them read so."""
-        return [one for known in self._read.values() for one in known.values()]
+        return [one for _, _, read in self.everything() for one in read]
 
-    def _forget(self, now_ms: int) -> None:
-        for conversation, known in list(self._read.items()):
-            if all(now_ms - one.read_ms >= EXPOSURE_MS for one in known.values()):
-                del self._read[conversation]
+    def everything(self) -> list[tuple[str, str, list[Exposure]]]:
+        """Each conversation (cli, session id) with what it read so."""
+        return [(*whose, list(known.values())) for whose, known in list(self._read.items())]
+
+    def _is_first_old(self, now_ms: int) -> bool:
+        first = next(iter(self._read.values()))
+        return all(now_ms - one.read_ms >= EXPOSURE_MS for one in first.values())

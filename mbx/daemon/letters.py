@@ -113,6 +113,7 @@ def deliver(
         thread=letter.thread or record.id,
         reply_no=answered,
         external=letter.is_external,
+        root_ms=letter.root_ms,
         owner_key=key_id,
     )
     effects = posting.deliver(tx, new, letter.draft, recipients)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from mbx.core import receipt
 from mbx.core.delivery import ACTED_OUTCOME, DEFAULT_OUTCOME, Stage
 from mbx.core.errors import MbxError
-from mbx.core.exposure import Exposure, joined, root_at_reading
+from mbx.core.exposure import FIRST_HAND, Exposure, root_at_reading
 from mbx.core.ids import IdPrefix
 from mbx.core.limits import NOTE_MAX_CHARS
 from mbx.core.lines import AUTHORITY_OWNER
@@ -17,7 +17,7 @@ from mbx.core.text import check_text, cut_did
 from mbx.daemon import addressing
 from mbx.daemon.authority import Reader
 from mbx.daemon.context import Context
-from mbx.daemon.effects import Effect, Queued
+from mbx.daemon.effects import Effect, Glimpsed, Queued
 from mbx.daemon.gate import Holder, Mailbox, OwnerTerminal
 from mbx.daemon.posting import Place, Recipient
 from mbx.store import audit, exposures, identities, messages, outbox, peers, receipts
@@ -149,13 +149,8 @@ def mark_read(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head]) -> 
 
 def expose(tx: Tx, holder: Holder, read: Iterable[Exposure | None]) -> None:
     """Remember what the conversation read now, as long as it may shape what it writes."""
-    own, by_source = holder.binding, dict[int, Exposure]()
-    for one in read:
-        if one is not None:
-            by_source[one.source_no] = joined(by_source.get(one.source_no), one)
-    for source_no, fresh in by_source.items():
-        known = exposures.find(tx, own.cli, own.session_id, source_no)
-        exposures.save(tx, own.cli, own.session_id, joined(known, fresh))
+    found = [one for one in read if one is not None]
+    exposures.expose(tx, holder.binding.cli, holder.binding.session_id, found)
 
 
 def exposure(
@@ -171,13 +166,19 @@ def exposure(
     """
     if head.sender_no == holder.identity_no:
         return own_exposure(context, holder, content)
-    now_ms = context.moment.now_ms
-    root_ms = root_at_reading(content["origin"], content["external_since"], now_ms)
+    root_ms = root_at_reading(content["origin"], content["external_since"], context.moment.now_ms)
+    return _exposure(context, reader, head, root_ms)
+
+
+def _exposure(
+    context: Context, reader: Reader, head: Head | OwnMessage, root_ms: int | None
+) -> Exposure | None:
     is_owners = reader.lines(head).trust == AUTHORITY_OWNER
     if root_ms is None and is_owners:
         return None
     limit = None if is_owners else reader.grant(head).hop_limit
-    return Exposure(head.sender_no, root_ms, 0 if is_owners else head.hop, limit, now_ms)
+    hop = 0 if is_owners else head.hop
+    return Exposure(head.sender_no, root_ms, hop, limit, context.moment.now_ms)
 
 
 def own_exposure(context: Context, holder: Holder, content: dict[str, Any]) -> Exposure | None:
@@ -185,11 +186,42 @@ def own_exposure(context: Context, holder: Holder, content: dict[str, Any]) -> E
 
     In it stands what was read before, under the limit of those who wrote that.
     """
-    now_ms, hop = context.moment.now_ms, content["hop"]
-    root_ms = root_at_reading(content["origin"], content["external_since"], now_ms)
+    root_ms = root_at_reading(content["origin"], content["external_since"], context.moment.now_ms)
+    return _own_exposure(context, holder.identity_no, content["hop"], root_ms)
+
+
+def _own_exposure(context: Context, own_no: int, hop: int, root_ms: int | None) -> Exposure | None:
     if root_ms is None and not hop:
         return None
-    return Exposure(holder.identity_no, root_ms, hop, None, now_ms)
+    return Exposure(own_no, root_ms, hop, None, context.moment.now_ms)
+
+
+def glimpsed(
+    context: Context, own: Mailbox, reader: Reader, heads: Iterable[Head | OwnMessage | SentHead]
+) -> tuple[Glimpsed, ...]:
+    """What a listing shows is read, too: subjects are foreign text.
+
+    A listing writes nothing, so that the daemon remembers it.
+    """
+    if not isinstance(own, Holder):
+        return ()
+    worst = {
+        (head.sender_no, head.hop, head.external, head.root_ms, head.owner_key and head.no): head
+        for head in heads
+    }
+    found = [_listed_exposure(context, own, reader, head) for head in worst.values()]
+    read = tuple(one for one in found if one is not None)
+    return (Glimpsed(own.binding.cli, own.binding.session_id, read),) if read else ()
+
+
+def _listed_exposure(
+    context: Context, holder: Holder, reader: Reader, head: Head | OwnMessage | SentHead
+) -> Exposure | None:
+    origin = FIRST_HAND if head.external and head.root_ms is None else None
+    root_ms = root_at_reading(origin, head.root_ms, context.moment.now_ms)
+    if isinstance(head, SentHead) or head.sender_no == holder.identity_no:
+        return _own_exposure(context, holder.identity_no, head.hop, root_ms)
+    return _exposure(context, reader, head, root_ms)
 
 
 def ack(

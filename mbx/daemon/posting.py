@@ -120,6 +120,7 @@ def post(
         reply_no=place.reply_no,
         hop=past.hop,
         external=past.external_since is not None,
+        root_ms=None if draft.origin else past.external_since,
     )
     return Posted(record.id, deliver(tx, new, draft, recipients), past.warnings)
 

@@ -218,6 +218,7 @@ def _deliver(
         reply_no=messages.by_id(tx, relayed.reply_to) if relayed.reply_to else None,
         hop=relayed.hop,
         external=since is not None or relayed.draft.origin == FIRST_HAND,
+        root_ms=None if relayed.draft.origin else since,
     )
     posting.deliver(tx, new, relayed.draft, recipients)
 

@@ -1,5 +1,6 @@
 """Rows of what conversations read within the hour: the memory behind taint and relay depth."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from mbx.core.exposure import Exposure, joined
@@ -37,10 +38,19 @@ def save(tx: Tx, cli: str, session_id: str, exposure: Exposure) -> None:
     )
 
 
+def expose(tx: Tx, cli: str, session_id: str, read: Iterable[Exposure]) -> None:
+    """Keep what a conversation read, beside what it read before."""
+    by_source: dict[int, Exposure] = {}
+    for one in read:
+        by_source[one.source_no] = joined(by_source.get(one.source_no), one)
+    for source_no, fresh in by_source.items():
+        save(tx, cli, session_id, joined(find(tx, cli, session_id, source_no), fresh))
+
+
 def share(tx: Tx, cli: str, session_id: str, other_id: str) -> None:
     """Count what a conversation read under one label under another as well."""
-    for one in of_session(tx, cli, session_id) if session_id != other_id else ():
-        save(tx, cli, other_id, joined(find(tx, cli, other_id, one.source_no), one))
+    if session_id != other_id:
+        expose(tx, cli, other_id, of_session(tx, cli, session_id))
 
 
 def forget_old(tx: Tx, now_ms: int) -> None:

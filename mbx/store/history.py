@@ -12,7 +12,7 @@ _OF_THREAD: Final = (
     " m.body_bytes, m.sender_no, (SELECT d.stage FROM deliveries AS d"
     " WHERE d.recipient_no = ?1 AND d.message_no = m.no),"
     " (SELECT p.id FROM messages AS p WHERE p.no = m.reply_no), i.identity, m.hop, m.external,"
-    " m.owner_key, i.peer_no"
+    " m.owner_key, i.peer_no, m.root_ms"
     " FROM messages AS m JOIN identities AS i ON i.no = m.sender_no"
     " WHERE ((m.thread = ?2 AND m.thread <> m.id) OR m.id8 = ?3) AND m.thread = ?2"
     " AND m.no > ?4 AND (+m.sender_no = ?1 OR EXISTS (SELECT 1 FROM deliveries AS d"
@@ -23,7 +23,7 @@ _FOUND: Final = (
     " m.body_bytes, m.sender_no, (SELECT d.stage FROM deliveries AS d"
     " WHERE d.recipient_no = ?1 AND d.message_no = m.no),"
     " (SELECT p.id FROM messages AS p WHERE p.no = m.reply_no), i.identity, m.hop, m.external,"
-    " m.owner_key, i.peer_no"
+    " m.owner_key, i.peer_no, m.root_ms"
     " FROM search AS s JOIN messages AS m ON m.no = s.rowid"
     " JOIN identities AS i ON i.no = m.sender_no"
     " WHERE s.search MATCH ?2 AND s.rowid < ?3 AND s.rowid >= ?10 AND (m.sender_no = ?1 OR EXISTS"
@@ -42,7 +42,10 @@ _ONE: Final = (
 
 
 class OwnMessage(NamedTuple):
-    """One message of an identity's own; `stage` is of its copy, None where it only sent it."""
+    """One message of an identity's own; `stage` is of its copy, None where it only sent it.
+
+    `root_ms` as in `mbx.store.messages.Head`.
+    """
 
     no: int
     id: str
@@ -61,6 +64,7 @@ class OwnMessage(NamedTuple):
     external: int
     owner_key: str | None
     peer_no: int | None
+    root_ms: int | None
 
 
 def thread_page(tx: Tx, own_no: int, thread: str, *, after_no: int, rows: int) -> list[OwnMessage]:

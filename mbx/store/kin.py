@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from mbx.core.evidence import Process, own_id
-from mbx.core.exposure import Exposure, joined
+from mbx.core.exposure import Exposure
 from mbx.core.kinship import Ancestor
 from mbx.core.limits import EXPOSURE_MS
 from mbx.store import exposures
@@ -111,10 +111,9 @@ def _called(tx: Tx, session: SessionRow, label: str, now_ms: int) -> bool:
 
 def bring(tx: Tx, session: SessionRow, heard: Iterable[Exposure], now_ms: int) -> None:
     """Keep for the process of a session what its conversation overheard in another one."""
-    label = own_id(session.process) + HEARD
-    for one in heard:
-        known = exposures.find(tx, session.cli, label, one.source_no)
-        exposures.save(tx, session.cli, label, joined(known, one))
+    label, read_before = own_id(session.process) + HEARD, list(heard)
+    if read_before:
+        exposures.expose(tx, session.cli, label, read_before)
         _called(tx, session, label, now_ms)
 
 

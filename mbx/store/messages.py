@@ -15,7 +15,7 @@ from mbx.store.database import Tx
 _HEAD: Final = (
     "SELECT m.no, m.id, i.name, m.subject, m.kind, m.accepted_ms, m.thread, m.needs_reply,"
     " m.body_bytes, d.stage, m.sender_no, i.identity, m.hop, m.external, m.owner_key,"
-    " i.peer_no FROM deliveries AS d JOIN messages AS m ON m.no = d.message_no"
+    " i.peer_no, m.root_ms FROM deliveries AS d JOIN messages AS m ON m.no = d.message_no"
     " JOIN identities AS i ON i.no = m.sender_no"
 )
 SCAN_ROWS: Final = 5_000
@@ -49,12 +49,12 @@ _RECEIVED: Final = (
     _HEAD + " WHERE m.id8 BETWEEN ?2 AND ?3 AND +d.recipient_no = ?1 ORDER BY +m.no LIMIT 8"
 )
 _SENT_PAGE: Final = (
-    "SELECT no, id, subject, accepted_ms FROM messages"
-    " WHERE sender_no = ?1 AND no < ?2 ORDER BY no DESC LIMIT ?3"
+    "SELECT no, id, subject, accepted_ms, sender_no, hop, external, owner_key, root_ms"
+    " FROM messages WHERE sender_no = ?1 AND no < ?2 ORDER BY no DESC LIMIT ?3"
 )
 _SENT_ONE: Final = (
-    "SELECT no, id, subject, accepted_ms FROM messages"
-    " WHERE id8 BETWEEN ?2 AND ?3 AND +sender_no = ?1 ORDER BY +no LIMIT 8"
+    "SELECT no, id, subject, accepted_ms, sender_no, hop, external, owner_key, root_ms"
+    " FROM messages WHERE id8 BETWEEN ?2 AND ?3 AND +sender_no = ?1 ORDER BY +no LIMIT 8"
 )
 _COPIES: Final = (
     "SELECT i.name, i.identity, d.recipient_no, d.stage, d.stage_ms, d.did, d.note, d.outcome,"
@@ -63,8 +63,8 @@ _COPIES: Final = (
 )
 _INSERT: Final = (
     "INSERT INTO messages (id8, id, thread, reply_no, sender_no, accepted_ms, kind, needs_reply,"
-    " plain, body_bytes, subject, digest, signature, payload, hop, external, owner_key)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " plain, body_bytes, subject, digest, signature, payload, hop, external, owner_key,"
+    " root_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _DELIVER: Final = (
     "INSERT INTO deliveries (recipient_no, message_no, stage, stage_ms, wakes)"
@@ -107,10 +107,15 @@ class NewMessage(NamedTuple):
     external: bool = False
     owner_key: str | None = None
     """The owner's key that signed it, None for the host's."""
+    root_ms: int | None = None
+    """When it first came from outside, if it did; None: as of its reading."""
 
 
 class Head(NamedTuple):
-    """One message in one mailbox, as listings show it (everything but the text itself)."""
+    """One message in one mailbox, as listings show it (everything but the text itself).
+
+    `root_ms`: of what is `external`, when it first came from outside; None: as of its reading.
+    """
 
     no: int
     id: str
@@ -129,16 +134,22 @@ class Head(NamedTuple):
     owner_key: str | None
     peer_no: int | None
     """The paired host that its sender lives on, None for this one."""
+    root_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class SentHead:
-    """One message in its sender's list."""
+    """One message in its sender's list; what is not shown of it as in `Head`."""
 
     no: int
     id: str
     subject: str
     accepted_ms: int
+    sender_no: int
+    hop: int
+    external: int
+    owner_key: str | None
+    root_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +201,7 @@ def add(tx: Tx, message: NewMessage, recipients: Sequence[tuple[int, bool]]) -> 
             message.hop,
             message.external,
             message.owner_key,
+            message.root_ms,
         ),
     )
     for recipient_no, wakes in recipients:

@@ -8,10 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mbx.core.exposure import Exposure
 from mbx.daemon.dispatch import Work
 from mbx.daemon.gate import Caller
-from mbx.daemon.glimpses import KEPT_MAX, Glimpses
 from mbx.store import exposures, sessions
 from mbx.store.database import Committed, Tx, run_group
 from tests.support.office import OfficeDesk, conversation, harness, shell
@@ -239,19 +237,6 @@ def test_what_is_read_on_a_full_disk_is_remembered_without_it(desk: OfficeDesk) 
     assert desk.rows("SELECT external FROM messages ORDER BY no DESC LIMIT 1") == [(1,)]
     desk.world.pass_ms(HOUR)
     assert not is_tainted(desk, ui)
-
-
-def test_glimpses_are_few_and_end_with_their_hour() -> None:
-    glimpses = Glimpses()
-    for number in range(KEPT_MAX + 5):
-        glimpses.add("cli", str(number), [Exposure(1, 5, 0, None, 5)], 5)
-    assert glimpses.of("cli", "4") == []
-    assert glimpses.of("cli", "5") == [Exposure(1, 5, 0, None, 5)]
-    glimpses.add("cli", "5", [Exposure(1, 3, 4, 6, 4), Exposure(2, None, 1, 6, 6)], 6)
-    assert glimpses.of("cli", "5") == [Exposure(1, 5, 4, 6, 5), Exposure(2, None, 1, 6, 6)]
-    glimpses.add("cli", "x", [], 5 + HOUR)
-    assert glimpses.of("cli", "6") == []
-    assert len(glimpses.of("cli", "5")) == 2
 
 
 @pytest.mark.parametrize("since", ["yesterday", -1, 9_999_999_999_999, True, [], {}])

@@ -284,6 +284,8 @@ class _Reading:
     at_ms: int
     message: Message
     reader: str
+    listed_at: int | None = None
+    """The place in the history where a listing showed it, which only a daemon remembers."""
 
     @property
     def root_ms(self) -> int | None:
@@ -371,6 +373,13 @@ def _readings(case: Case) -> Mapping[str, list[_Reading]]:
                 found[tenure.session].append(
                     _Reading(call.attempt, seq, call.at_ms, message, tenure.identity)
                 )
+    for call, answer, at in case.listings:
+        tenure = holder_at(case, call, answer)
+        for entry in answer.result["messages"] if tenure is not None else ():
+            message = case.by_id.get(entry["id"])
+            if tenure is not None and message is not None:
+                told = (call.attempt, answer.commit_seq, call.at_ms, message, tenure.identity, at)
+                found[tenure.session].append(_Reading(*told))
     for writing in _writings(case):  # who answers something has it before its eyes
         answered = case.by_id.get(writing.message.content["reply_to"] or "")
         if answered is not None:
@@ -394,8 +403,19 @@ def _writings(case: Case) -> Iterator[_Writing]:
 
 
 def _may_have_read(case: Case) -> Mapping[str, set[str]]:
-    """By conversation: the senders of whatever it ever asked to read, or answered."""
+    """By conversation: the senders of whatever it ever asked to read, was shown, or answered.
+
+    What a listing showed whose answer was lost, nobody can say: then it was everything.
+    """
     found: dict[str, set[str]] = defaultdict(set)
+    listed = {call.attempt: answer for call, answer, _ in case.listings}
+    everybody = {message.source for message in case.final.messages}
+    for call in case.calls.values():
+        if call.method == "mail.inbox":
+            answer = listed.get(call.attempt)
+            shown = [entry["id"] for entry in answer.result["messages"]] if answer else []
+            known = {case.by_id[one].source for one in shown if one in case.by_id}
+            found[call.session] |= known if answer else everybody
     for call in case.calls.values():
         named = [*call.params.get("ids", ()), call.params.get("id"), call.params.get("reply_to")]
         ids = tuple(one for one in named if one)
@@ -407,6 +427,8 @@ def _may_have_read(case: Case) -> Mapping[str, set[str]]:
 
 def _counts(case: Case, reading: _Reading, writing: _Writing) -> bool:
     """Read before it was written, within the hour, and no clock jumped over that hour meanwhile."""
+    if reading.listed_at is not None and not case.was_kept(reading.listed_at, writing.seq):
+        return False
     end_ms = reading.at_ms + HOUR_MS
     is_before = reading.seq < writing.seq or reading.attempt == writing.call.attempt
     if not is_before or not reading.at_ms <= writing.call.at_ms < end_ms:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from tests.sim.family import Family, family
-from tests.sim.history import Call, Commit, Event, Return
+from tests.sim.history import Call, Commit, Event, Reopened, Return
 from tests.sim.image import Delivery, Image, Message
 from tests.sim.oracle import Ledger, ledger
 from tests.sim.tenure import Tenure, Timeline, timeline
@@ -74,6 +74,25 @@ class Case:
     @cached_property
     def ledger(self) -> Ledger:
         return ledger(self.events)
+
+    @cached_property
+    def listings(self) -> list[tuple[Call, Return, int]]:
+        """The listings that were answered, each with the place of its answer in the history."""
+        return [
+            (self.calls[event.attempt], event, at)
+            for at, event in enumerate(self.events)
+            if isinstance(event, Return)
+            and event.outcome == "ok"
+            and self.calls[event.attempt].method == "mail.inbox"
+        ]
+
+    def was_kept(self, at: int, seq: int) -> bool:
+        """Whether what the daemon remembered at a place was not lost before a commit."""
+        end = self.family.commits[seq]
+        return at < end and not any(
+            isinstance(event, Reopened) and event.point != "an end in order"
+            for event in self.events[at:end]
+        )
 
     @cached_property
     def family(self) -> Family:

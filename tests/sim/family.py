@@ -76,7 +76,7 @@ class Family:
 
         Something that both were below, or one was, lived when they came there and when it was read.
         """
-        read_at = self.commits[read_seq]
+        read_at = self.commits.get(read_seq, len(self.commits))
         theirs = self._place(reader, read_at)
         own = self._place(writer, self.commits[written_seq])
         if theirs is None or own is None or reader == writer:

@@ -17,7 +17,17 @@ from mbx.daemon.booting import Boot
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.credentials import Credentials
 from mbx.daemon.dispatch import Dispatcher, Work
-from mbx.daemon.effects import Arrived, Authorised, Effect, Ended, Granted, Revive, Seen, Stop
+from mbx.daemon.effects import (
+    Arrived,
+    Authorised,
+    Effect,
+    Ended,
+    Glimpsed,
+    Granted,
+    Revive,
+    Seen,
+    Stop,
+)
 from mbx.daemon.encounters import Encounters
 from mbx.daemon.gate import NO_GRANT, Caller
 from mbx.daemon.holders import Holders
@@ -252,8 +262,14 @@ class Office:
                 self.submit(Waiting(work, None, _ignore))
             case Authorised():
                 self.second_place.authorised(effect)
+            case Glimpsed():
+                self.dispatcher.glimpsed(effect)
             case Arrived() | Stop():
                 pass
+
+    def keep_glimpses(self) -> None:
+        """As at a stop in order: what is only remembered goes into the store."""
+        self.submit(Waiting(self.dispatcher.keeping(), None, _ignore))
 
     def _bury(self, session_no: int, why: str) -> None:
         self.submit(Waiting(self.dispatcher.burial(session_no, why), None, _ignore))

@@ -14,7 +14,7 @@ from mbx.core.exposure import Exposure, Relay
 from mbx.core.lease import LeaseState
 from mbx.core.policy import Policy, Sender
 from mbx.core.record import Record, Sealed
-from mbx.daemon import applying, displacing, granting, kinship, posting
+from mbx.daemon import applying, displacing, granting, kinship, mailboxes, posting
 from mbx.daemon.applying import Applied
 from mbx.daemon.context import Context
 from mbx.store import identities, kin, leases, owners, sessions
@@ -229,6 +229,11 @@ def what_is_read_below_stays_there(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(kin, "conversations", upwards)
 
 
+def a_listing_is_no_reading(patch: pytest.MonkeyPatch) -> None:
+    """A subject is too short to do harm."""
+    patch.setattr(mailboxes, "glimpsed", lambda *told: ())
+
+
 # --- the host's word ------------------------------------------------------------------------------
 
 
@@ -264,5 +269,6 @@ OWNER_DEFECTS: Final = (
     Defect(the_limit_of_hops_is_not_looked_at, "I14"),
     Defect(what_is_started_below_begins_clean, "I14"),
     Defect(what_is_read_below_stays_there, "I14"),
+    Defect(a_listing_is_no_reading, "I14"),
 )
 """Found by one play of a seed."""

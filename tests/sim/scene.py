@@ -472,6 +472,8 @@ class Scene:
     def _restart(self) -> None:
         """Stopped in order: what was accepted is answered first."""
         self.settle()
+        self.office.keep_glimpses()
+        self.settle()
         self.totals.count("restarts in order")
         self._reopen("an end in order")
 

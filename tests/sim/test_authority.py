@@ -339,6 +339,25 @@ def a_text_was_passed_on_beyond_its_limit(story: Reign) -> None:
     story.send(BEN, "ben", ["cleo"], hop=7, reply_to=deep.id)
 
 
+def what_was_listed_does_not_stick(story: Reign) -> None:
+    story.listed(BEN, "mail.inbox", [_outside(story)])
+    story.send(BEN, "ben", ["cleo"], hop=1)
+
+
+def a_hop_is_not_counted_after_a_listing(story: Reign) -> None:
+    story.listed(BEN, "mail.inbox", [story.send(ADA, "ada", ["ben"], hop=2)])
+    story.send(BEN, "ben", ["cleo"], hop=2)
+
+
+def test_a_daemon_that_died_may_have_forgotten_what_was_listed() -> None:
+    story = usual()
+    message = _outside(story)
+    story.listed(BEN, "mail.inbox", [message])
+    story.crash()
+    story.send(BEN, "ben", ["cleo"])
+    assert violations(story.case()) == {}
+
+
 # --- I14, of sessions below sessions --------------------------------------------------------------
 
 
@@ -462,6 +481,8 @@ BAD = {
         a_hop_is_not_counted,
         an_answer_forgets_the_hops,
         a_text_was_passed_on_beyond_its_limit,
+        what_was_listed_does_not_stick,
+        a_hop_is_not_counted_after_a_listing,
         what_is_below_writes_clean,
         what_was_read_below_leaves_no_mark,
         what_one_below_reads_another_writes_clean,

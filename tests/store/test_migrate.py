@@ -62,6 +62,31 @@ def test_a_store_is_upgraded_step_by_step_after_a_checked_backup(tmp_path: Path)
     assert os.stat(f"{path}.before-2").st_mode & 0o077 == 0
 
 
+def test_mail_from_outside_that_an_older_mbx_stored_keeps_the_time_of_its_first_exposure(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "store.db")
+    old = open_store(path, migrations()[:3])
+    told = [
+        (1, '{"external_since":7,"origin":null}', 7),
+        (1, '{"external_since":7,"origin":"external"}', None),
+        (1, '{"external_since":"x","origin":null}', None),
+        (0, '{"external_since":null,"origin":null}', None),
+    ]
+    for external, payload, _ in told:
+        old.execute(
+            "INSERT INTO messages (id8, id, thread, accepted_ms, kind, needs_reply, plain,"
+            " body_bytes, subject, digest, signature, payload, external) VALUES (1, ?1, ?1, 1,"
+            " 'message', 0, 1, 0, 's', zeroblob(32), zeroblob(64), ?2, ?3)",
+            ("i" * 26, payload, external),
+        )
+    old.close()
+    new = open_store(path)
+    roots = [row[0] for row in new.execute("SELECT root_ms FROM messages ORDER BY no")]
+    new.close()
+    assert roots == [root_ms for _, _, root_ms in told]
+
+
 def test_a_migration_that_breaks_in_the_middle_leaves_the_old_version_whole(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
     open_store(path, [FIRST]).close()

@@ -67,7 +67,8 @@ def _thread(context: Context, tx: Tx, holder: Holder, request: ThreadRequest) ->
     if has_more:
         following = cursor.encode("thread", own.identity, (thread,), last_no, inserted)
     return Answer(
-        {"thread": thread, "messages": entries, "next_cursor": following, "has_more": has_more}
+        {"thread": thread, "messages": entries, "next_cursor": following, "has_more": has_more},
+        mailboxes.glimpsed(context, holder, reader, found[: len(entries)]),
     )
 
 

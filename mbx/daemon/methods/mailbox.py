@@ -100,7 +100,8 @@ def inbox(context: Context, tx: Tx, own: Mailbox, request: InboxRequest) -> Answ
             "unread": identities.unread(tx, own.identity_no),
             "next_cursor": following,
             "has_more": following is not None,
-        }
+        },
+        mailboxes.glimpsed(context, own, reader, shown),
     )
 
 
@@ -317,7 +318,10 @@ def _sent(context: Context, tx: Tx, holder: Holder, request: SentRequest) -> Ans
     if request.id is not None:
         head = mailboxes.find_sent(tx, holder, request.id)
         entry = _sent_entry(context, tx, reader, head)
-        return Answer({"messages": [entry], "next_cursor": None, "has_more": False})
+        return Answer(
+            {"messages": [entry], "next_cursor": None, "has_more": False},
+            mailboxes.glimpsed(context, holder, reader, [head]),
+        )
     before_no = messages.NEWEST
     if request.cursor is not None:
         before_no = cursor.decode(request.cursor, "sent", own.identity, ())
@@ -326,7 +330,10 @@ def _sent(context: Context, tx: Tx, holder: Holder, request: SentRequest) -> Ans
     has_more = len(heads) > len(entries)
     last_no = heads[len(entries) - 1].no if entries else 0
     following = cursor.encode("sent", own.identity, (), last_no) if has_more else None
-    return Answer({"messages": entries, "next_cursor": following, "has_more": has_more})
+    return Answer(
+        {"messages": entries, "next_cursor": following, "has_more": has_more},
+        mailboxes.glimpsed(context, holder, reader, heads[: len(entries)]),
+    )
 
 
 def _within_budget(

@@ -1,4 +1,5 @@
--- Kin: sessions of which one runs below the other, or that run below the same third.
+-- Kin: sessions of which one runs below the other, or that run below the same third. And what a
+-- listing needs to know of mail from outside.
 
 -- What each conversation that may read or write runs below: one row for each ancestor of its
 -- process, and one for the process itself. Processes are told as boot id, blank, PID-STARTTICKS;
@@ -18,5 +19,12 @@ CREATE TABLE kin (
 
 CREATE INDEX kin_by_process ON kin (process, counts);
 CREATE INDEX kin_by_label ON kin (cli, session_id, counts);
+
+-- root_ms: of what is external, when it first came from outside; null: as of its reading.
+ALTER TABLE messages ADD COLUMN root_ms INTEGER;
+
+UPDATE messages SET root_ms = json_extract(payload, '$.external_since')
+    WHERE external = 1 AND json_type(payload, '$.external_since') = 'integer'
+    AND json_type(payload, '$.origin') = 'null';
 
 PRAGMA user_version = 4;
