@@ -176,6 +176,36 @@ def test_the_joiners_proof_is_none_of_the_inviter_and_the_other_way_round() -> N
     assert heard.code == "unproven"
 
 
+def test_who_has_the_host_key_but_not_the_code_cannot_hand_the_joiners_proof_back() -> None:
+    one = joiner()
+    heard = Heard()
+    heard.take(one.start(START_MS))
+    heard.take(one.receive(encode(SAID["invite"]), START_MS))
+    join, prove = (json.loads(text) for text in heard.sent)
+    proof = prove.pop("proof")
+    transcript = Transcript(join, SAID["invite"], prove, DESK.certificate).digest()
+    signature = DESK.signer.sign(pairing.signed_text("inviter", transcript)).hex()
+    heard.take(
+        one.receive(encode({"type": "accept", "proof": proof, "signature": signature}), 5_000)
+    )
+    assert heard.code == "unproven"
+
+
+def test_every_field_of_every_message_and_the_certificate_are_in_the_transcript() -> None:
+    prove = {name: value for name, value in SAID["prove"].items() if name != "proof"}
+    whole = Transcript(SAID["join"], SAID["invite"], prove, DESK.certificate)
+    digests = {whole.digest(), whole._replace(certificate=LAPTOP.certificate).digest()}
+    changes = 1
+    for part in ("join", "invite", "prove"):
+        said = getattr(whole, part)
+        for field in said:
+            altered: dict[str, Any] = {part: {**said, field: "other"}}
+            digests.add(whole._replace(**altered).digest())
+            changes += 1
+    assert len(digests) == 1 + changes
+    assert changes == 1 + 3 + 9 + 9
+
+
 @pytest.mark.parametrize("taken", ["proof", "signature"])
 def test_a_right_proof_with_a_foreign_signature_is_none_and_so_is_the_reverse(taken: str) -> None:
     """Who knows the code but not the host key, or the key but not the code."""
