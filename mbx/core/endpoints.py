@@ -76,6 +76,20 @@ def is_spelled(text: str, *, zoned: bool = False) -> bool:
     return str(endpoint) == text and (zoned or not endpoint.zone)
 
 
+def is_of_a_network(text: str) -> bool:
+    """Whether this spelled endpoint is an IP address that other machines can mean too.
+
+    What others say of themselves is dialled only where this holds: no names, which would be looked
+    up here, and nothing of this machine or of its own wire.
+    """
+    host = parse_endpoint(text).host.partition("%")[0]
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return not (found.is_loopback or found.is_link_local)
+
+
 def _check_characters(text: str) -> None:
     if not text.isascii():
         raise _refusal(

@@ -7,7 +7,7 @@ peer       our owner  our own host    this key, with this certificate, is paired
                                       this label of ours, reached at these addresses
 unpair     our owner  our own host    it is no longer
 tls-cert   a host     nobody's alone  this TLS certificate is its own
-directory  a host     its peer        this is new or has changed of its identities
+directory  a host     its peer        this is new or has changed of its identities and addresses
 nack       a host     sender's host   this message of yours is refused for ever, and why
 ========== ========== =============== ==========================================================
 
@@ -62,7 +62,7 @@ _PEER: Final = _OWNERS | {"peer", "label", "addresses"}
 _PIN: Final = frozenset("host key certificate label owner transcript".split())
 _UNPAIR: Final = _OWNERS | {"peer", "label", "reason"}
 _CERTIFICATE: Final = frozenset("v type iat nonce host key certificate".split())
-_DIRECTORY: Final = _HOSTS | {"identities"}
+_DIRECTORY: Final = _HOSTS | {"identities", "addresses"}
 _ENTRY: Final = frozenset("identity name role description state cli retired".split())
 _NACK: Final = _HOSTS | {"message", "recipient", "code", "words"}
 
@@ -266,25 +266,30 @@ def read_certificate(payload: Mapping[str, JsonValue]) -> Certification:
 
 
 def directory_payload(
-    entries: Sequence[Entry], envelope: Mapping[str, JsonValue]
+    entries: Sequence[Entry],
+    envelope: Mapping[str, JsonValue],
+    addresses: Sequence[str] | None = None,
 ) -> dict[str, JsonValue]:
     """The payload to sign; `envelope`: iat, nonce, aud (the peer's key id).
 
-    A stream loses nothing and keeps its order, so that only what has changed is told.
+    A stream loses nothing and keeps its order, so that only what has changed is told. `addresses`:
+    where the host can be dialled now, None where that has not changed.
     """
     return {
         "v": 1,
         "type": "directory",
         **envelope,
         "identities": [entry._asdict() for entry in entries],
+        "addresses": None if addresses is None else list(addresses),
     }
 
 
 def read_directory(payload: Mapping[str, JsonValue]) -> tuple[Entry, ...]:
-    """As `read_peer`, for what a host tells of its identities."""
+    """As `read_peer`, for what a host tells of its identities; none where it tells of addresses."""
     content = fields.exactly(dict(payload), _DIRECTORY, "directory")
     fields.identifier(content["aud"], "aud")
-    listed = fields.listed(content["identities"], DIRECTORY_ENTRIES_MAX, "identities", least=1)
+    least = 1 if read_addresses(payload) is None else 0
+    listed = fields.listed(content["identities"], DIRECTORY_ENTRIES_MAX, "identities", least=least)
     entries = tuple(_entry(one) for one in listed)
     if len({entry.identity for entry in entries}) != len(entries):
         raise RecordError(6, "identities: one is listed twice")
@@ -292,6 +297,16 @@ def read_directory(payload: Mapping[str, JsonValue]) -> tuple[Entry, ...]:
     if len(set(names)) != len(names):
         raise RecordError(6, "identities: two have one name")
     return entries
+
+
+def read_addresses(payload: Mapping[str, JsonValue]) -> tuple[str, ...] | None:
+    """Where a host says in a `directory` that it can be dialled now; None: as before.
+
+    No right hangs on them: whoever answers there must show the pinned certificate. Raises
+    RecordError (step 6).
+    """
+    told = payload.get("addresses")
+    return None if told is None else addresses(told)
 
 
 def _entry(value: JsonValue) -> Entry:

@@ -6,10 +6,11 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from mbx import __version__
+from mbx.core.endpoints import Endpoint
 from mbx.core.errors import MbxError
 from mbx.core.limits import STOP_DEADLINE_MS
 from mbx.daemon import booting
@@ -41,7 +42,7 @@ from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
 from mbx.daemon.journal import Journal, whence
 from mbx.daemon.linkstate import LinkState, NetworkState
-from mbx.daemon.pairings import Network, Pairings
+from mbx.daemon.pairings import Network, Pairings, told_addresses
 from mbx.daemon.processes import DeathWatch, above, boot_id, evidence
 from mbx.daemon.proven import Proven
 from mbx.daemon.relay import Relay
@@ -129,7 +130,8 @@ class Daemon:
             proven=self._proven,
         )
         self._pairings = Pairings(boot.host, world, self._network, own_addresses, self._log_defect)
-        self._relay = Relay(paths, self._dispatcher, self._submit, self._pairings.serve, journal)
+        serve = self._pairings.serve
+        self._relay = Relay(paths, self._dispatcher, self._submit, serve, journal, _reachable)
         self._unburied: dict[int, str] = {}
         self._unmoved: set[int] = set()
         self._timers = Timers(
@@ -368,6 +370,10 @@ class Daemon:
     def _log_refusal(self, outcome: Outcome[Any]) -> None:
         if not isinstance(outcome, Committed):
             self._journal.write("work of its own was refused", whence=whence(outcome.error))
+
+
+def _reachable(listening: Sequence[Endpoint]) -> Sequence[str]:
+    return told_addresses(listening, own_addresses)
 
 
 def _is_disk_full(outcome: Outcome[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What paired hosts tell each other of their identities: names, roles, who is there.
+"""What paired hosts tell each other: names and roles of their identities, who is there; addresses.
 
 Streams lose nothing and keep their order, so that only what changed is told: a host remembers what
 it told each peer of each identity. What a peer says is shown as its own words, and counts for its
@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 
 from mbx.core import names
+from mbx.core.endpoints import is_of_a_network
 from mbx.core.lease import LeaseState
 from mbx.core.limits import DIRECTORY_ENTRIES_MAX
 from mbx.core.peer import Entry, directory_payload
@@ -25,7 +26,7 @@ Liveness = Callable[[Context, LeaseRow], str]
 
 
 def tell(context: Context, tx: Tx, liveness: Liveness) -> tuple[int, ...]:
-    """Queue what each peer does not know yet of the identities here; the peers that are told.
+    """Queue what each peer does not know yet of the identities and addresses here; who is told.
 
     Compares every identity with what was told: called when something has changed, and at a start.
     """
@@ -36,20 +37,25 @@ def tell(context: Context, tx: Tx, liveness: Liveness) -> tuple[int, ...]:
     digests = [
         hashlib.sha256(codec.canonical(entry._asdict())).digest()[:16] for _, entry in entries
     ]
+    reachable = context.network().reachable
     told = []
     for peer in present:
+        fresh_addresses = reachable if reachable != peer.own_addresses else None
         known = peers.was_told(tx, peer.no)
         fresh = [
             (row, entry, digest)
             for (row, entry), digest in zip(entries, digests, strict=True)
             if known.get(row.no) != digest and (row.no in known or not entry.retired)
         ]
+        if fresh_addresses is not None:
+            _queue(context, tx, peer, (), "addresses", fresh_addresses)
+            peers.save_own_addresses(tx, peer.no, fresh_addresses)
         for first in range(0, len(fresh), DIRECTORY_ENTRIES_MAX):
             piece = fresh[first : first + DIRECTORY_ENTRIES_MAX]
-            _queue(context, tx, peer, [entry for _, entry, _ in piece], first)
+            _queue(context, tx, peer, [entry for _, entry, _ in piece], str(first))
         for row, _, digest in fresh:
             peers.save_was_told(tx, peer.no, row.no, digest)
-        if fresh:
+        if fresh or fresh_addresses is not None:
             told.append(peer.no)
     return tuple(told)
 
@@ -69,6 +75,18 @@ def learn(context: Context, tx: Tx, peer: PeerRow, entries: Sequence[Entry]) -> 
             now_ms=now_ms,
         )
         peers.save_told(tx, no, Told(entry.state, entry.cli, now_ms))
+
+
+def learn_addresses(tx: Tx, peer: PeerRow, addresses: Sequence[str]) -> bool:
+    """Record where a peer says that it can be dialled; whether that is new.
+
+    Only what every machine means alike counts: nobody is to make us speak to our own machine.
+    """
+    usable = tuple(text for text in addresses if is_of_a_network(text))
+    if usable == peer.told_addresses:
+        return False
+    peers.save_told_addresses(tx, peer.no, usable)
+    return True
 
 
 def _everybody(tx: Tx) -> list[IdentityRow]:
@@ -92,7 +110,14 @@ def _entry(context: Context, tx: Tx, identity: IdentityRow, liveness: Liveness) 
     )
 
 
-def _queue(context: Context, tx: Tx, peer: PeerRow, entries: Sequence[Entry], piece: int) -> None:
+def _queue(
+    context: Context,
+    tx: Tx,
+    peer: PeerRow,
+    entries: Sequence[Entry],
+    piece: str,
+    addresses: Sequence[str] | None = None,
+) -> None:
     payload = directory_payload(
         entries,
         {
@@ -100,6 +125,7 @@ def _queue(context: Context, tx: Tx, peer: PeerRow, entries: Sequence[Entry], pi
             "nonce": context.moment.nonce(f"directory {peer.no} {piece}"),
             "aud": peer.key_id,
         },
+        addresses,
     )
     signed = context.host.sign("directory", payload)
     outbox.queue_record(tx, peer.no, signed.record(context.host.key_id), context.moment.now_ms)

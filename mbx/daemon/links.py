@@ -169,7 +169,7 @@ class Links:
             what = self._initiative(row)
             if known is None:
                 known = self._peers[no] = _Peer(row, Dialling.begin(what, self._now_ms()))
-            elif known.row.addresses != row.addresses:
+            elif known.row.dialled_at != row.dialled_at:
                 known.dialling = known.dialling.knowing(what, self._now_ms())
             known.row = row
             self._set_timer(known)
@@ -466,7 +466,7 @@ class Links:
 
     def _initiative(self, row: PeerRow) -> Initiative:
         own = self._dispatcher.host.key_id
-        return initiative(own, row.key_id, we_can=bool(row.addresses), they_can=None)
+        return initiative(own, row.key_id, we_can=bool(row.dialled_at), they_can=None)
 
     def _set_timer(self, peer: _Peer) -> None:
         if peer.timer is not None:

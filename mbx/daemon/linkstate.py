@@ -27,7 +27,11 @@ class LinkState(NamedTuple):
 
 
 class NetworkState(NamedTuple):
-    """Where this host listens now, and why the network cannot be used as it was told to."""
+    """Where this host listens now, and why the network cannot be used as it was told to.
+
+    `reachable`: the addresses at which others may dial it, as far as this machine knows them.
+    """
 
     listening: tuple[str, ...] = ()
     fault: str | None = None
+    reachable: tuple[str, ...] = ()

@@ -103,7 +103,7 @@ class Network:
 
     async def _dial(self, row: PeerRow) -> None:
         code = _UNREACHABLE
-        for text in row.addresses:
+        for text in row.dialled_at:
             try:
                 channel = await self._dialled(parse_endpoint(text), row)
             except Undialled as failure:

@@ -58,6 +58,7 @@ def shown(context: Context, tx: Tx, peer: PeerRow) -> Result:
         "host": peer.key_id,
         "told_label": peer.told_label,
         "addresses": list(peer.addresses),
+        "told_addresses": list(peer.told_addresses),
         "owner": _owner(tx, peer),
         "state": _state(peer, stream, link),
         "reason": _reason(peer, stream, code),

@@ -50,7 +50,10 @@ _FORGET_ROWS: Final = 1_000
 
 
 class Relay:
-    """The links of this host, as the daemon starts, feeds and ends them."""
+    """The links of this host, as the daemon starts, feeds and ends them.
+
+    `reachable`: where others can dial who listens at these.
+    """
 
     def __init__(
         self,
@@ -59,12 +62,14 @@ class Relay:
         submit: Callable[[Work, Callable[[Outcome[Answer]], None]], None],
         serve_pairing: Callable[[Channel], Awaitable[None]],
         journal: Journal,
+        reachable: Callable[[Sequence[Endpoint]], Sequence[str]],
     ) -> None:
         self._paths = paths
         self._dispatcher = dispatcher
         self._submit = submit
         self._serve_pairing = serve_pairing
         self._journal = journal
+        self._reachable = reachable
         self._network: Network | None = None
         self._telling: asyncio.TimerHandle | None = None
         self._fault: str | None = None
@@ -89,8 +94,10 @@ class Relay:
     @property
     def state(self) -> NetworkState:
         """Where this host listens, and what is wrong with its network."""
-        listening = self._network.listening if self._network is not None else ()
-        return NetworkState(tuple(map(str, listening)), self._fault)
+        listening = self._network.listening if self._network is not None else []
+        return NetworkState(
+            tuple(map(str, listening)), self._fault, tuple(self._reachable(listening))
+        )
 
     async def serve(self) -> None:
         """Until cancelled: begin with who is paired, then keep house."""
@@ -204,6 +211,7 @@ class Relay:
 
         if self.links.is_wanted:
             self._inside(unit)
+            self._changed()  # who is there, and the addresses of this machine, tell of themselves
 
     def _hand_back(self, left: HandBack) -> None:
         """The next piece of mail that returns to its senders."""

@@ -19,13 +19,13 @@ from mbx.core.errors import MbxError
 from mbx.core.exposure import FIRST_HAND
 from mbx.core.frames import Place, Withdrawal
 from mbx.core.message import Party, Relayed
-from mbx.core.peer import read_directory, read_nack
+from mbx.core.peer import read_addresses, read_directory, read_nack
 from mbx.core.receipt import Fact
 from mbx.core.record import Record, RecordError, Sealed, verify
 from mbx.core.streams import extended
 from mbx.daemon import addressing, bouncing, directory, hostmail, mailboxes, posting
 from mbx.daemon.context import Answer, Context
-from mbx.daemon.effects import Arrived, Effect, Queued
+from mbx.daemon.effects import Arrived, Effect, Paired, Queued
 from mbx.daemon.posting import Recipient
 from mbx.store import audit, identities, messages, outbox, peers
 from mbx.store.database import Tx
@@ -257,6 +257,9 @@ def _directory(
     taken: _Taken,
 ) -> None:
     directory.learn(context, tx, peer, read_directory(payload))
+    addresses = read_addresses(payload)
+    if addresses is not None and directory.learn_addresses(tx, peer, addresses):
+        taken.effects.append(Paired())
 
 
 def _nack(

@@ -12,7 +12,8 @@ from mbx.store.identities import IdentityRow
 
 _COLUMNS: Final = (
     "SELECT no, key_id, public_key, certificate, label, told_label, addresses, owner_key,"
-    " record_id, version, paired_ms, seen_ms, ended_ms, ended_by FROM peers"
+    " record_id, version, paired_ms, seen_ms, ended_ms, ended_by, told_addresses, own_addresses"
+    " FROM peers"
 )
 _BY_NO: Final = _COLUMNS + " WHERE no = ?"
 _BY_KEY: Final = _COLUMNS + " WHERE key_id = ? AND ended_ms IS NULL"
@@ -46,7 +47,11 @@ _TOLD: Final = "SELECT identity_no, entry FROM directory_told WHERE peer_no = ?"
 
 
 class PeerRow(NamedTuple):
-    """One pairing; times are ms UTC. `certificate`: DER. `ended_by`: who ended it, None: nobody."""
+    """One pairing; times are ms UTC. `certificate`: DER. `ended_by`: who ended it, None: nobody.
+
+    `addresses` are our owner's, `told_addresses` the host's own word, `own_addresses` what it was
+    last told of ours.
+    """
 
     no: int
     key_id: str
@@ -62,6 +67,13 @@ class PeerRow(NamedTuple):
     seen_ms: int | None
     ended_ms: int | None
     ended_by: str | None
+    told_addresses: tuple[str, ...]
+    own_addresses: tuple[str, ...]
+
+    @property
+    def dialled_at(self) -> tuple[str, ...]:
+        """Where it is dialled, in order: what our owner says comes first."""
+        return tuple(dict.fromkeys((*self.addresses, *self.told_addresses)))
 
 
 class NewPeer(NamedTuple):
@@ -119,6 +131,16 @@ def change(
 def learn_address(tx: Tx, no: int, addresses: Sequence[str]) -> None:
     """Replace the addresses by what the peer itself told over its link: no right hangs on them."""
     tx.run("UPDATE peers SET addresses = ? WHERE no = ?", (encode(list(addresses)), no))
+
+
+def save_told_addresses(tx: Tx, no: int, addresses: Sequence[str]) -> None:
+    """Replace where the peer itself says that it can be dialled."""
+    tx.run("UPDATE peers SET told_addresses = ? WHERE no = ?", (encode(list(addresses)), no))
+
+
+def save_own_addresses(tx: Tx, no: int, addresses: Sequence[str]) -> None:
+    """Remember what the peer is told of where we can be dialled."""
+    tx.run("UPDATE peers SET own_addresses = ? WHERE no = ?", (encode(list(addresses)), no))
 
 
 def seen(tx: Tx, no: int, now_ms: int) -> None:
@@ -285,5 +307,5 @@ def save_was_told(tx: Tx, peer_no: int, identity_no: int, entry: bytes) -> None:
 
 
 def _row(row: Row) -> PeerRow:
-    before, addresses, after = row[:6], tuple(json.loads(row[6])), row[7:]
-    return PeerRow(*(*before, addresses, *after))
+    addresses, *others = (tuple(json.loads(row[at])) for at in (6, -2, -1))
+    return PeerRow(*(*row[:6], addresses, *row[7:-2], *others))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mbx.core.endpoints import DEFAULT_PORT, Endpoint, is_spelled, parse_endpoint
+from mbx.core.endpoints import DEFAULT_PORT, Endpoint, is_of_a_network, is_spelled, parse_endpoint
 from mbx.core.errors import MbxError
 from mbx.core.limits import ENDPOINT_MAX_CHARS, HOST_NAME_MAX_CHARS
 
@@ -145,3 +145,23 @@ def test_any_text_is_an_endpoint_with_one_spelling_or_refused(text: str) -> None
 
 def test_the_port_is_a_registered_one_outside_of_what_machines_give_away() -> None:
     assert 1_024 <= DEFAULT_PORT < 32_768
+
+
+@pytest.mark.parametrize(
+    ("text", "is_meant_alike"),
+    [
+        ("10.0.0.7:24629", True),
+        ("203.0.113.9:1", True),
+        ("[2001:db8::1]:24629", True),
+        ("[fd00::20]:24629", True),
+        ("127.0.0.1:24629", False),
+        ("[::1]:24629", False),
+        ("169.254.1.1:24629", False),
+        ("[fe80::1]:24629", False),
+        ("[fe80::1%eth0]:24629", False),
+        ("lap.local:24629", False),
+        ("localhost:24629", False),
+    ],
+)
+def test_what_every_machine_means_alike(text: str, *, is_meant_alike: bool) -> None:
+    assert is_of_a_network(text) is is_meant_alike

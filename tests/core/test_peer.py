@@ -290,6 +290,31 @@ def test_names_roles_and_harnesses_have_at_most_forty(*, chars: int, fits: bool)
         assert OF_DIRECTORY.refuses(OF_DIRECTORY.content((entry,))) != fits
 
 
+def test_a_host_tells_where_it_can_be_dialled_with_its_identities_or_alone() -> None:
+    told = ("10.0.0.7:5000", "[2001:db8::1]:24629")
+    for entries in (TOLD, ()):
+        content = peer.directory_payload(entries, FROM_HOST, told)
+        assert (peer.read_directory(content), peer.read_addresses(content)) == (entries, told)
+    assert peer.read_addresses(peer.directory_payload((), FROM_HOST, ())) == ()
+    assert peer.read_addresses(OF_DIRECTORY.content()) is None
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        "10.0.0.7:5000",
+        ["10.0.0.7"],
+        ["10.0.0.7:5000"] * 2,
+        [f"10.0.0.{n}:5000" for n in range(9)],
+        ["[fe80::1%eth0]:5000"],
+        [5000],
+        {},
+    ],
+)
+def test_addresses_in_another_spelling_are_refused(addresses: Any) -> None:
+    assert OF_DIRECTORY.refuses(OF_DIRECTORY.content(addresses=addresses))
+
+
 # -- nack and unpair ------------------------------------------------------------------------------
 
 
@@ -340,7 +365,8 @@ def test_anything_else_is_refused_as_a_record_and_never_breaks_the_reader(
     except RecordError as error:
         assert error.step == 6  # noqa: PT017  (both outcomes are right)
     else:
-        assert {**kind.write(value, kind.envelope), **_envelope(content)} == content
+        told = {"addresses": content["addresses"]} if kind is OF_DIRECTORY else {}
+        assert {**kind.write(value, kind.envelope), **_envelope(content), **told} == content
 
 
 def _envelope(content: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from mbx.core.dialing import FUTILE
 from mbx.core.streams import STOPS
 from mbx.daemon import peerlist, relaying
-from mbx.daemon.effects import Ping
+from mbx.daemon.effects import Paired, Ping
 from mbx.daemon.linkstate import LinkState, NetworkState, RoundTrip
 from mbx.daemon.methods import peers as method
 from mbx.store import hosts as host_rows
@@ -137,6 +137,46 @@ def test_the_difference_of_two_clocks_is_seen_in_what_comes(hosts: Hosts) -> Non
     hosts.there.call(hosts.ben, "mail.send", to=["ana"], subject="s", body="b")
     carry(hosts.there, hosts.here)
     assert hosts.lap()["clock_ahead_ms"] == -600_000
+
+
+# -- addresses that a host tells of itself ---------------------------------------------------------
+
+
+def test_a_host_that_moved_says_so_and_is_dialled_there_after_the_owners_addresses(
+    hosts: Hosts,
+) -> None:
+    at = ("10.0.0.7:24629", "[2001:db8::1]:24629")
+    hosts.there.dispatcher._network = lambda: NetworkState((), None, at)
+    hosts.there.tell()
+    assert carry(hosts.there, hosts.here) == 1
+    assert any(isinstance(effect, Paired) for effect in hosts.here.effects)
+    assert hosts.here.peer("lap").dialled_at == ("192.0.2.1:47100", *at)
+    assert (hosts.lap()["addresses"], hosts.lap()["told_addresses"]) == (
+        ["192.0.2.1:47100"],
+        list(at),
+    )
+    hosts.there.tell()
+    assert carry(hosts.there, hosts.here) == 0
+    hosts.there.dispatcher._network = NetworkState
+    hosts.there.tell()
+    carry(hosts.there, hosts.here)
+    assert hosts.here.peer("lap").dialled_at == ("192.0.2.1:47100",)
+
+
+def test_nobody_makes_this_machine_speak_to_itself_or_look_up_a_name(hosts: Hosts) -> None:
+    told_there = (
+        "127.0.0.1:22",
+        "[::1]:22",
+        "lap.local:24629",
+        "localhost:5432",
+        "[fe80::1]:24629",
+        "169.254.1.1:24629",
+        "10.0.0.7:24629",
+    )
+    hosts.there.dispatcher._network = lambda: NetworkState((), None, told_there)
+    hosts.there.tell()
+    carry(hosts.there, hosts.here)
+    assert hosts.lap()["told_addresses"] == ["10.0.0.7:24629"]
 
 
 # -- ping -----------------------------------------------------------------------------------------

@@ -194,6 +194,9 @@ def _lines(one: JsonObject, now_ms: int) -> list[str]:
         "key id": _grouped(cell(one["host"])),
         "owner": f"{cell(one['owner'])} ({cell(one.get('owner_key'))})",
         "addresses": ", ".join(map(cell, one["addresses"])) or "none: it is for that host to dial",
+        "says": f"it is at {', '.join(map(cell, one['told_addresses']))}"
+        if one["told_addresses"]
+        else "-",
         "link": link_words(one, now_ms),
         "reason": cell(one.get("reason")),
         "next try": f"{ago(link['next_try'], now_ms)}, after {cell(link['failures'])} failures"

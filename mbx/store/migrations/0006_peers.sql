@@ -4,8 +4,10 @@
 ALTER TABLE host ADD COLUMN listen TEXT;
 
 -- A row for each pairing; one that ended stays, remembered. certificate: the DER of its TLS
--- certificate, whose SHA-256 the owner's record pins. label: ours for it; told_label: its own. addresses: canonical JSON, a list of
--- host:port. owner_key: the key id of its owner, as the pairing told. ended_by: 'us' or 'peer'.
+-- certificate, whose SHA-256 the owner's record pins. label: ours for it; told_label: its own.
+-- addresses: canonical JSON, a list of host:port, by our owner; told_addresses: likewise, by the
+-- host itself over its link. own_addresses: what it was last told of ours. owner_key: the key id of
+-- its owner, as the pairing told. ended_by: 'us' or 'peer'.
 CREATE TABLE peers (
     no INTEGER PRIMARY KEY,
     key_id TEXT NOT NULL CHECK (length(key_id) = 26),
@@ -14,6 +16,8 @@ CREATE TABLE peers (
     label TEXT NOT NULL,
     told_label TEXT NOT NULL,
     addresses TEXT NOT NULL,
+    told_addresses TEXT NOT NULL DEFAULT '[]',
+    own_addresses TEXT NOT NULL DEFAULT '[]',
     owner_key TEXT,
     record_id TEXT NOT NULL CHECK (length(record_id) = 26),
     version INTEGER NOT NULL CHECK (version >= 1),
