@@ -11,12 +11,13 @@ import os
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +27,7 @@ from typing import Any, Final
 from mbx import __version__
 from mbx.client import PROTOCOL
 from mbx.core.keys import SigningKey, crockford, key_id
+from mbx.core.pairing_code import RANDOM_BYTES, PairingCode
 from mbx.core.record import signed_bytes
 from scripts.pairedhosts import plant_peer
 from scripts.terminals import Terminal, bare_environment
@@ -138,6 +140,13 @@ def _base64(label: str) -> str:
 
 _Make = Callable[[int, re.Match[str]], str]
 _VARYING: Final[tuple[tuple[str, str, _Make], ...]] = (
+    (
+        "code",
+        r"\b(?:[0-9A-Z]{4}-){6}[0-9A-Z]{4}\b",
+        lambda n, _: PairingCode.from_random(_digest(f"code {n}")[:RANDOM_BYTES]).shown(),
+    ),
+    ("digits", r"\b\d{4} \d{4} \d{4}\b", lambda n, _: f"4711 0815 {2000 + n}"),
+    ("port", r"(?<=127\.0\.0\.1:)\d+\b", lambda n, _: "24629"),
     ("digest", r"\b[0-9a-f]{64}\b", lambda n, _: _digest(f"digest {n}").hex()),
     ("boundary", r"\b[0-9a-f]{32}\b", lambda n, _: _digest(f"boundary {n}").hex()[:32]),
     ("id", r"\b[0-9a-hjkmnp-tv-z]{26}\b", lambda n, _: crockford(_digest(f"id {n}"))),
@@ -274,6 +283,8 @@ _SAMPLES: Final = {
     "commit_seq": 9,
     "index_pending": 0,
     "silent_s": 0,
+    "left_s": 600,
+    "skew_ms": 0,
     "confirm": "ppegqz",
     "store_bytes": 196_608,
     "free_bytes": 0,
@@ -321,6 +332,7 @@ def record() -> Recording:
         recording.exchanges = conversation.kept
         daemon.close()
         recording.exchanges |= _among_hosts(folder / "paired", clock)
+        recording.exchanges |= _pairing(folder / "inviting", folder / "joining", clock)
         _command(home, "daemon", "start")
         recording.files = _files(home)
         _command(home, "daemon", "stop")
@@ -344,6 +356,65 @@ def _among_hosts(home: Path, clock: Path) -> dict[str, list[Exchange]]:
         talk.speak(ana, "peers.show", name="laptop")
         talk.speak(ana, "peers.ping", name="laptop")
         return talk.kept
+
+
+def _pairing(home: Path, other_home: Path, clock: Path) -> dict[str, list[Exchange]]:
+    """One host with an owner, and another that joins it and adopts the owner."""
+    with ExitStack() as stack:
+        for one in (home, other_home):
+            stack.callback(RecordedDaemon(one, clock).close)
+        socket_path, other_path = (one / "run" / "mbx.sock" for one in (home, other_home))
+        paths = (socket_path, other_path, socket_path, other_path)
+        speakers = [Speaker(path, _HUMAN) for path in paths]
+        human, guest, *waiting = speakers
+        onlooker = Speaker(socket_path)
+        for speaker in (*speakers, onlooker):
+            stack.callback(speaker.close)
+        talk = _Conversation(home, clock, onlooker)
+        for speaker in speakers:
+            talk.speak(speaker, "hello", keep=False)
+        key = SigningKey.from_seed(_digest("the owner of the pages"))
+        first = talk.speak(
+            human, "owner.draft", keep=False, act="rotate", public_key=key.public.hex()
+        )
+        talk.speak(human, "owner.enroll", keep=False, record=_signed(first, key))
+        _pair(talk, human, guest, waiting, key)
+        return talk.kept
+
+
+def _pair(
+    talk: _Conversation,
+    human: Speaker,
+    guest: Speaker,
+    waiting: Sequence[Speaker],
+    key: SigningKey,
+) -> None:
+    """`waiting`: whoever waits on each side, so that the others' numbers do not tell how often."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    invited = talk.speak(human, "pair.invite", listen=[address])
+    joined = talk.speak(guest, "pair.join", address=address, code=invited["code"])
+    _awaited(waiting[1], joined, lambda told: told["compare"])
+    told = talk.speak(human, "pair.state", run=invited["run"], seen=invited["seen"])
+    wanted = {"keep": False, "pairing": told["compare"]["pairing"]}
+    enrolment, there, own = (
+        _signed(talk.speak(human, "owner.draft", act=act, **wanted), key)
+        for act in ("enrolment", "peer-there", "peer")
+    )
+    wanted.pop("keep")
+    talk.speak(human, "pair.enclose", enrolment=enrolment, peer=there, **wanted)
+    talk.speak(human, "owner.apply", keep=False, record=own)
+    _awaited(waiting[1], joined, lambda told: told["agreed"]["there"])
+    talk.speak(guest, "pair.adopt", **wanted)
+    _awaited(waiting[0], invited, lambda told: told["end"])
+    talk.speak(human, "pair.decline", run=invited["run"])
+
+
+def _awaited(speaker: Speaker, told: Any, is_there: Callable[[Any], Any]) -> None:
+    """Until the daemon tells what is awaited; unseen, since nobody knows how often."""
+    while not is_there(told):
+        wanted = {"run": told["run"], "seen": told["seen"]}
+        told = speaker.ask("pair.state", wanted).answer["result"]
 
 
 def _bind(talk: _Conversation, hook: Speaker, stranger: Speaker) -> None:

@@ -22,7 +22,7 @@ from tests.support.hosts import free_port
 from tests.support.human import Human, signed
 
 LOOPBACK = "127.0.0.1"
-FLIPS = 40
+FLIPS = 120
 """Bytes that are flipped, one a run; spread over all that goes through."""
 
 
@@ -80,6 +80,7 @@ class Wire:
         self.has_flipped = False
         self._target = target
         self._lock = threading.Lock()
+        self._round = 0
         self._listening = socket.create_server((LOOPBACK, 0))
         self.port: int = self._listening.getsockname()[1]
         self._threads: list[threading.Thread] = []
@@ -87,9 +88,10 @@ class Wire:
         self._start(self._accept)
 
     def arm(self, flip_at: int | None) -> None:
-        """Flip the byte at this place of all that goes through from now on, in either way."""
+        """Flip the byte at this place of all that goes over the next connection, in either way."""
         with self._lock:
             self.flip_at, self.carried, self.has_flipped = flip_at, 0, False
+            self._round += 1
 
     def close(self) -> None:
         for one in [self._listening, *self._sockets]:
@@ -111,13 +113,13 @@ class Wire:
                 ours, _ = self._listening.accept()
                 theirs = socket.create_connection((LOOPBACK, self._target))
                 self._sockets += [ours, theirs]
-                self._start(self._carry, ours, theirs)
-                self._start(self._carry, theirs, ours)
+                self._start(self._carry, ours, theirs, self._round)
+                self._start(self._carry, theirs, ours, self._round)
 
-    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+    def _carry(self, source: socket.socket, target: socket.socket, number: int) -> None:
         with suppress(OSError):
             while piece := source.recv(65_536):
-                target.sendall(self._bent(piece))
+                target.sendall(self._bent(piece) if number == self._round else piece)
         with suppress(OSError):
             target.shutdown(socket.SHUT_WR)
 
