@@ -1,8 +1,7 @@
 -- Words by whose mail they are in: a search for somebody with little mail walks only that.
 
--- The index is made anew and filled again behind the commits; indexed_message says how far. What it is made of goes first: DROP TABLE would hold all of it in memory.
-DELETE FROM search_data WHERE id > 10;
-DELETE FROM search_docsize;
+-- The index is made anew and filled again behind the commits; indexed_message says how far. It is emptied first: DROP TABLE would hold all of it in memory.
+INSERT INTO search (search) VALUES ('delete-all');
 DROP TABLE search;
 
 UPDATE counters SET value = 0 WHERE name = 'indexed_message';
