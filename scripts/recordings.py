@@ -49,6 +49,9 @@ if sys.argv[1:]:
     # Both clocks: one that goes by without the other was set, and the daemon would keep house.
     world.SystemWorld.now_ms = lambda self: int(open(sys.argv[1]).read())
     world.SystemWorld.monotonic_ms = world.SystemWorld.now_ms
+    # Numbers of commits are signed: no round of housekeeping may come in between on a slow machine.
+    from mbx.daemon.workers import timers
+    timers._POLL_S = 1_000_000
 from mbx.daemon.__main__ import main
 sys.exit(main(["--foreground"]))
 """
