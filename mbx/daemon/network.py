@@ -79,7 +79,7 @@ class Network:
 
     def dial(self, row: PeerRow) -> None:
         """Try the addresses of a peer, one after the other."""
-        self._begin(self._dial(row))
+        self._begin(lambda: self._dial(row))
 
     async def dial_pairing(self, endpoint: Endpoint) -> Channel:
         """A channel to whoever listens there. Raises Undialled."""
@@ -136,15 +136,17 @@ class Network:
                 self._links.gone(connection)
             await wire.ended()
 
-    def _begin(self, work: Awaitable[None]) -> None:
+    def _begin(self, work: Callable[[], Awaitable[None]]) -> None:
         task = asyncio.ensure_future(_run(work, self._defect))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def _run(work: Awaitable[None], defect: Callable[[BaseException], None]) -> None:
+async def _run(
+    work: Callable[[], Awaitable[None]], defect: Callable[[BaseException], None]
+) -> None:
     try:
-        await work
+        await work()
     except Exception as error:  # noqa: BLE001  one connection must not end the service
         defect(error)
 
@@ -152,7 +154,9 @@ async def _run(work: Awaitable[None], defect: Callable[[BaseException], None]) -
 class _Wire:
     """A channel as a link sees it. What a window lets out is all that it can ever hold."""
 
-    def __init__(self, channel: Channel, begin: Callable[[Awaitable[None]], None]) -> None:
+    def __init__(
+        self, channel: Channel, begin: Callable[[Callable[[], Awaitable[None]]], None]
+    ) -> None:
         self._channel = channel
         self._begin = begin
         self._is_closing = False
@@ -168,7 +172,7 @@ class _Wire:
         """Say goodbye behind what was written."""
         if not self._is_closing:
             self._is_closing = True
-            self._begin(self._channel.close())
+            self._begin(self._channel.close)
 
     def ping(self) -> None:
         """Ask for a sign of life now."""
