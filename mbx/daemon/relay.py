@@ -102,9 +102,11 @@ class Relay:
     async def serve(self) -> None:
         """Until cancelled: begin with who is paired, then keep house."""
         self.look()
+        self._resume()
         while True:
             await asyncio.sleep(_ROUND_S)
             self._keep_house()
+            self._resume()
             if self._fault is not None:
                 self.look()
 
@@ -212,6 +214,14 @@ class Relay:
         if self.links.is_wanted:
             self._inside(unit)
             self._changed()  # who is there, and the addresses of this machine, tell of themselves
+
+    def _resume(self) -> None:
+        """Go on returning mail where a death of the daemon or a full disk has ended that."""
+
+        def unit(tx: Tx) -> Answer:
+            return Answer({}, tuple(HandBack(no, 0) for no in outbox.left_over(tx)))
+
+        self._submit(Work(unit, writes=False), lambda outcome: None)
 
     def _hand_back(self, left: HandBack) -> None:
         """The next piece of mail that returns to its senders."""

@@ -38,6 +38,10 @@ _NEVER_OFFERED: Final = (
     "SELECT seq, message_no, size_bytes FROM outbox WHERE peer_no = ? AND seq > ?"
     " AND queued_ms < ? AND message_no IS NOT NULL AND withdrawn_ms IS NULL ORDER BY seq LIMIT ?"
 )
+_LEFT_OVER: Final = (
+    "SELECT s.peer_no FROM streams AS s JOIN peers AS p ON p.no = s.peer_no"
+    " WHERE p.ended_ms IS NOT NULL AND s.queued_messages > 0 ORDER BY s.peer_no"
+)
 _OLDEST: Final = (
     "SELECT queued_ms FROM outbox WHERE peer_no = ? AND seq > ? AND message_no IS NOT NULL"
     " AND withdrawn_ms IS NULL ORDER BY seq LIMIT 1"
@@ -200,6 +204,11 @@ def waiting(tx: Tx, peer_no: int, rows: int, after_seq: int = 0) -> list[QueuedM
     first = max(state.acked_seq, after_seq)
     found = tx.all(_MESSAGES_UP_TO + " LIMIT ?", (peer_no, first, state.out_seq, rows))
     return [QueuedMessage(*row) for row in found]
+
+
+def left_over(tx: Tx) -> list[int]:
+    """The peers whose pairing has ended while messages for them are still to be returned."""
+    return [int(row[0]) for row in tx.all(_LEFT_OVER)]
 
 
 def message_at(tx: Tx, peer_no: int, seq: int) -> QueuedMessage | None:

@@ -18,7 +18,7 @@ from mbx.store.peers import NewPeer
 from tests.cli.conftest import Desk, document
 from tests.cli.owners import SEED, Human, refused
 from tests.cli.test_completion import offered
-from tests.support.hosts import do
+from tests.support.hosts import do, until
 from tests.support.paired import peer_record
 
 LAP = SigningKey.from_seed(b"lap".ljust(32, b"!"))
@@ -170,6 +170,22 @@ def test_a_removal_is_signed_told_and_remembered(own_desk: Desk) -> None:
         assert "not paired" in refused(human.run("mbx peers remove lap"), "not-paired")
     finally:
         human.shell.close()
+
+
+def test_a_return_that_was_interrupted_goes_on_at_the_next_start(own_desk: Desk) -> None:
+    ana = own_desk.shell("ana")
+    own_desk.run("daemon", "stop")
+    do(own_desk.home, partial(plant, label="lap", key=LAP, now_ms=1_790_000_000_000))
+    own_desk.run("daemon", "start")
+    letter = document(ana.run("mbx send --to ben@lap --subject s -m b --json"))["id"]
+    own_desk.run("daemon", "stop")
+    do(own_desk.home, lambda tx: peers.end(tx, 1, "us", 1_790_000_000_000))
+    own_desk.run("daemon", "start")
+
+    def returned() -> bool:
+        return "returned" in ana.run(f"mbx sent {letter}").out
+
+    until(returned, "the mail comes back")
 
 
 def test_all_hosts_are_told_on_one_line() -> None:
