@@ -162,7 +162,7 @@ def _next(peer: PeerRow, stream: StreamRow, code: str | None) -> str | None:
     if peer.ended_ms is not None:
         return f"mbx peers remove {peer.label}" if peer.ended_by == "peer" else None
     if stream.stopped is not None:
-        return f"look which of the two hosts is the copy; then {anew}"
+        return f"look which of the two is the older copy, and put its newer store back; or {anew}"
     if code in _ANEW:
         return anew
     if code == "version-mismatch":
