@@ -227,6 +227,34 @@ def test_a_restart_of_the_daemon_ends_the_pairing_and_is_told(two: Two) -> None:
     assert "the connection ended" in refused(other.finish(), "peer-refused")
 
 
+def test_a_code_is_void_once_its_daemon_was_started_again(two: Two) -> None:
+    one, other = two
+    code = one.pair()
+    os.kill(one.desk.status()["pid"], signal.SIGKILL)
+    assert "it was started again since" in refused(one.finish(), "closed")
+    other.join(one, code)
+    assert "Connection refused" in refused(other.finish(), "peer-refused")
+
+
+def test_a_restart_after_one_side_has_signed_tells_that_side_what_is_missing(fresh: Two) -> None:
+    one, other = fresh
+    other.own(3)
+    other.join(one, one.pair("--label laptop"))
+    assert one.compare() == other.compare()
+    one.say("yes")
+    one.sign_records()
+    one.screen.expect("Recorded here as laptop. Waiting for the other side to agree")
+    os.kill(other.desk.status()["pid"], signal.SIGKILL)
+    words = refused(one.finish(), "peer-refused")
+    assert "has not said that it has" in words
+    assert "the connection ended" in words
+    other.say("yes")
+    assert "it was started again since" in refused(other.finish(), "closed")
+    assert [len(host.peers()) for host in fresh] == [1, 0]
+    other.join(one, one.pair())
+    assert "is paired already: it is laptop" in refused(one.finish(), "conflict")
+
+
 def test_an_address_that_does_not_answer_tells_what_was_tried(two: Two) -> None:
     _, other = two
     other.shell.start(f"mbx join localhost:{free_port()}")

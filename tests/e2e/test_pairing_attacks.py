@@ -22,7 +22,7 @@ from tests.support.hosts import free_port
 from tests.support.human import Human, signed
 
 LOOPBACK = "127.0.0.1"
-FLIPS = 120
+FLIPS = 80
 """Bytes that are flipped, one a run; spread over all that goes through."""
 
 
@@ -238,6 +238,23 @@ def test_one_in_between_with_a_certificate_of_its_own_is_found_out_by_the_code(
     assert "somebody is in between" in joined["end"]["words"]
     assert invited["wrong_codes"] == 1  # and its owner is told
     assert ends.lines[0].call("pair.decline", run=invited["run"])["state"] == "over"
+
+
+@pytest.mark.parametrize("address", ["localhost:{}", "[::1]:{}", "127.0.0.1:{}"])
+def test_names_and_literals_of_both_families_are_joined(ends: Ends, address: str) -> None:
+    if address.startswith("["):
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError:
+            pytest.skip("this machine has no IPv6 loopback")
+    port = free_port()
+    listen = address.format(port).replace("localhost", LOOPBACK)
+    invited = ends.lines[0].call("pair.invite", listen=[listen])
+    assert listen in invited["addresses"]
+    joined = ends.lines[1].call("pair.join", address=address.format(port), code=invited["code"])
+    assert not shorts(joined)[0]
+    joined = ends.lines[1].call("pair.state", run=joined["run"], seen=joined["seen"])
+    assert is_fooled(ends.lines[0].call("pair.state", run=invited["run"], seen=1), joined)
 
 
 def test_two_who_meet_without_anybody_in_between_see_the_same(ends: Ends) -> None:
