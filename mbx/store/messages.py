@@ -18,7 +18,7 @@ _HEAD: Final = (
     " i.peer_no, m.root_ms FROM deliveries AS d JOIN messages AS m ON m.no = d.message_no"
     " JOIN identities AS i ON i.no = m.sender_no"
 )
-SCAN_ROWS: Final = 5_000
+SCAN_ROWS: Final = 2_000
 """So many messages are looked at for one page with a filter: it stays a matter of milliseconds."""
 
 NEWEST: Final = 2**62
