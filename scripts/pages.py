@@ -33,7 +33,8 @@ from mbx.daemon.methods.table import Method
 from mbx.daemon.params import Params
 from mbx.store.database import PRAGMAS
 from mbx.store.migrate import migrations
-from scripts.recordings import Exchange, Recording, record, transcript
+from scripts.recordings import Exchange, Recording, record
+from scripts.transcripts import transcript
 
 _WIDTH: Final = 100
 

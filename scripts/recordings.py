@@ -30,7 +30,7 @@ from mbx.core.keys import SigningKey, crockford, key_id
 from mbx.core.pairing_code import RANDOM_BYTES, PairingCode
 from mbx.core.record import signed_bytes
 from scripts.pairedhosts import plant_peer
-from scripts.terminals import Terminal, bare_environment
+from scripts.terminals import bare_environment
 
 _TIMEOUT_S: Final = 30.0
 _FIRST_MS: Final = 1_769_860_800_000
@@ -171,7 +171,7 @@ class RecordedDaemon:
         self.home = home
         argv = [sys.executable, "-c", _DAEMON, *([str(clock)] if clock else [])]
         self._process = subprocess.Popen(
-            argv, env=_environment(home), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            argv, env=environment(home), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         )
         assert self._process.stdout is not None
         ready = json.loads(self._process.stdout.readline())
@@ -228,13 +228,15 @@ class Speaker:
         self._process.stdout.close()
 
 
-def _environment(home: Path) -> dict[str, str]:
+def environment(home: Path) -> dict[str, str]:
+    """Of commands that are recorded: this installation's, and the home folder."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return bare_environment(path, str(home.parent), str(home))
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def fresh_folder() -> Iterator[Path]:
+    """A folder for what is recorded, gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="mbx-docs-"))
     try:
         yield folder
@@ -315,7 +317,7 @@ def _with_sample_numbers(value: Any) -> Any:
 def record() -> Recording:
     """Speak to a daemon, look at its files, then see what stops it from starting."""
     recording = Recording()
-    with _folder() as folder, ExitStack() as stack:
+    with fresh_folder() as folder, ExitStack() as stack:
         clock, home = folder / "clock", folder / "home"
         clock.write_text(str(_FIRST_MS))
         daemon = RecordedDaemon(home, clock)
@@ -513,7 +515,7 @@ def _signed(draft: Any, key: SigningKey) -> dict[str, Any]:
 
 def _command(home: Path, *words: str) -> None:
     mbx = Path(sys.executable).with_name("mbx")
-    subprocess.run([mbx, *words], env=_environment(home), check=True, capture_output=True)
+    subprocess.run([mbx, *words], env=environment(home), check=True, capture_output=True)
 
 
 def _files(home: Path) -> list[tuple[str, str]]:
@@ -533,7 +535,7 @@ def _start_errors(folder: Path, home: Path) -> list[StartError]:
         damage(copy)
         process = subprocess.Popen(
             [sys.executable, "-I", "-m", "mbx.daemon"],
-            env=_environment(copy),
+            env=environment(copy),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -576,66 +578,3 @@ _DAMAGES: Final[tuple[tuple[str, Callable[[Path], object]], ...]] = (
     ("the home folder is open to others", lambda home: home.chmod(0o755)),
     ("something else lies where the socket goes", _occupied_socket),
 )
-
-
-# -- the transcript of the README ------------------------------------------------------------------
-
-_TRIES: Final = 3
-_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z")
-_SHOWN_TIME: Final = "2026-01-31T12:00:00.000Z"
-
-
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """A command typed at one of the two shells, and all that it printed."""
-
-    shell: str
-    command: str
-    output: str
-
-
-def transcript() -> list[Typed]:
-    """Two shells exchange mail. Run again when the machine was so busy that "now" was over."""
-    for _ in range(_TRIES):
-        typed = _type_everything()
-        if not any(" ago" in one.output for one in typed):
-            return typed
-    raise RuntimeError("this machine is too busy for the transcript of the README")
-
-
-def _type_everything() -> list[Typed]:
-    with _folder() as folder, ExitStack() as stack:
-        home = folder / "home"
-        stack.callback(RecordedDaemon(home).close)
-        shells = {
-            name: stack.enter_context(Terminal(_environment(home), str(folder)))
-            for name in ("ana", "ben")
-        }
-        typed: list[Typed] = []
-
-        def enter(name: str, command: str) -> str:
-            done = shells[name].run(command)
-            if done.status:
-                raise RuntimeError(f"{command}: exit {done.status}: {done.text}")
-            typed.append(Typed(name, command, done.text))
-            return done.text
-
-        enter("ana", "mbx identity register ana --role backend")
-        enter("ben", "mbx identity register ben --role frontend")
-        sent = enter("ana", 'mbx send --to ben --subject Port -m "The API listens on 8081 now."')
-        short = sent.split()[1][:8]
-        enter("ben", "mbx inbox")
-        enter("ben", f"mbx read {short}")
-        enter("ben", f'mbx ack {short} --did "moved the client to 8081"')
-        enter("ana", f"mbx sent {short}")
-    return _settled_transcript(typed)
-
-
-def _settled_transcript(typed: list[Typed]) -> list[Typed]:
-    stable = Stable()
-    outputs = [_TIME.sub(_SHOWN_TIME, stable.text(one.output)) for one in typed]
-    # Commands come after: they name ids by prefixes, which are known once the ids were shown.
-    return [
-        Typed(one.shell, stable.text(one.command), output)
-        for one, output in zip(typed, outputs, strict=True)
-    ]
