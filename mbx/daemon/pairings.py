@@ -106,20 +106,21 @@ class Pairings:
             if isinstance(sequel, Look):
                 self._side(sequel.run).look(sequel.seen, settle)
                 return
+            if isinstance(sequel, Decline):
+                self._start(self._decline(self._side(sequel.run), settle))
+                return
             result = self._done(sequel)
         except MbxError as error:
             settle(Refused(error))
         else:
             settle(Committed(Answer(result), 0))
 
-    def _done(self, sequel: Invite | Join | Decline | Enclose) -> Result:
+    def _done(self, sequel: Invite | Join | Enclose) -> Result:
         match sequel:
             case Invite():
                 return self._invite(sequel)
             case Join():
                 return self._join(sequel)
-            case Decline(run):
-                return self._decline(self._side(run))
             case Enclose(pairing_id, records):
                 return self._enclose(pairing_id, records)
 
@@ -235,11 +236,16 @@ class Pairings:
             "mbx pair on one host, then mbx join on the other",
         )
 
-    def _decline(self, side: Side) -> Result:
-        if side.end is None:
-            self._decline_there(side)
-            side.over("unanswered" if side.has_agreed else "declined-here")
-        return side.told()
+    async def _decline(self, side: Side, settle: Settle) -> None:
+        """Answered once the other side has heard it, or has had the time for it."""
+        channel = side.channel if side.end is None else None
+        self._decline_there(side)
+        side.over("unanswered" if side.has_agreed else "declined-here")
+        try:
+            if channel is not None:
+                await channel.close()
+        finally:
+            settle(Committed(Answer(side.told()), 0))
 
     def _decline_there(self, side: Side) -> None:
         if side.end is None and side.machine is not None and side.channel is not None:

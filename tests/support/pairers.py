@@ -17,6 +17,8 @@ from tests.support.shells import Finished
 
 CODE: Final = re.compile(r"\b(?:[0-9A-Z]{4}-){6}[0-9A-Z]{4}\b")
 DIGITS: Final = re.compile(r"\b\d{4} \d{4} \d{4}\b")
+SOON_S: Final = 5.0
+"""Within this a command is told, unless the machine is very busy."""
 WRONG_CODE: Final = "0000-0000-0000-0000-0000-0000-0000"
 """Its check characters are right."""
 
@@ -69,6 +71,15 @@ class Person(Human):
         shown = [self.agree() for _ in range(records)]
         self.screen.answer("Passphrase:", PASSPHRASE)
         return shown
+
+    def says_yes_in_vain(self) -> Finished:
+        """Agree to a pairing that is over; one who is not told in time signs a void record."""
+        self.say("yes")
+        try:
+            return self.shell.finish(SOON_S)
+        except TimeoutError:
+            self.sign_records()
+            return self.shell.finish()
 
     def finish(self) -> Finished:
         """Wait for the end of the command."""
