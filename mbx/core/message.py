@@ -12,6 +12,7 @@ from mbx.core.limits import (
     SUBJECT_MAX_CHARS,
     TOPIC_MAX_CHARS,
 )
+from mbx.core.names import OWNER
 from mbx.core.record import RecordError
 from mbx.core.text import check_body, check_line
 
@@ -153,11 +154,26 @@ def read_relayed(content: Mapping[str, JsonValue]) -> Relayed:
     """
     if content.keys() != _MESSAGE_FIELDS:
         raise RecordError(6, "fields missing or unknown")
-    lease, hop, since = content["lease"], content["hop"], content["external_since"]
+    lease = content["lease"]
     if not isinstance(lease, dict) or lease.keys() != {"epoch", "id"} or not is_id(lease["id"]):
         raise RecordError(6, "lease is wrong")
     if type(lease["epoch"]) is not int or lease["epoch"] < 1:
         raise RecordError(6, "lease is wrong")
+    return _relayed(content)
+
+
+def read_relayed_letter(content: Mapping[str, JsonValue]) -> Relayed:
+    """As `read_relayed`, for the owner's own mail, which no lease stands behind."""
+    if content.keys() != _LETTER_FIELDS or content["lease"] is not None:
+        raise RecordError(6, "fields missing or unknown")
+    relayed = _relayed(content)
+    if relayed.sender.name != OWNER or relayed.hop:
+        raise RecordError(6, "the owner's mail is the owner's own")
+    return relayed
+
+
+def _relayed(content: Mapping[str, JsonValue]) -> Relayed:
+    hop, since = content["hop"], content["external_since"]
     if type(hop) is not int or hop < 0 or (since is not None and type(since) is not int):
         raise RecordError(6, "hop or external_since is wrong")
     if content["attachments"] != [] or content["expected_output"] is not None:

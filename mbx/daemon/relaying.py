@@ -18,7 +18,7 @@ from mbx.core.delivery import Stage
 from mbx.core.errors import MbxError
 from mbx.core.exposure import FIRST_HAND
 from mbx.core.frames import Place, Withdrawal
-from mbx.core.message import Party, Relayed
+from mbx.core.message import OWNER_MAIL, Party, Relayed
 from mbx.core.peer import read_addresses, read_directory, read_nack
 from mbx.core.receipt import Fact
 from mbx.core.record import Record, RecordError, Sealed, verify
@@ -27,7 +27,7 @@ from mbx.daemon import addressing, bouncing, directory, hostmail, mailboxes, pos
 from mbx.daemon.context import Answer, Context
 from mbx.daemon.effects import Arrived, Effect, Paired, Queued
 from mbx.daemon.posting import Recipient
-from mbx.store import audit, identities, messages, outbox, peers
+from mbx.store import audit, identities, messages, outbox, owners, peers
 from mbx.store.database import Tx
 from mbx.store.messages import NewMessage
 from mbx.store.peers import PeerRow
@@ -96,7 +96,7 @@ def _take(context: Context, tx: Tx, peer: PeerRow, record: Record, taken: _Taken
     try:
         if act is None:
             raise Unacceptable("unsupported")
-        signers = {peer.key_id: peer.public_key}
+        signers = _signers(tx, peer, record)
         payload = verify(record, kind=record.kind, signers=signers, audience=context.host.key_id)
         signed_ms = payload["iat"]
         assert isinstance(signed_ms, int)
@@ -120,9 +120,22 @@ def _refuse(
     taken: _Taken,
 ) -> None:
     """A refusal is never refused in turn, and nobody waits for one of a receipt."""
-    if record.kind == "message":
+    if record.kind in ("message", OWNER_MAIL):
         bouncing.refuse(context, tx, peer, record.id, None, code)
         taken.answers += 1
+
+
+def _signers(tx: Tx, peer: PeerRow, record: Record) -> dict[str, bytes]:
+    """Whose signature it takes: the peer's; for the owner's own mail that of our own owner.
+
+    Another owner has no power here, and no mail of its own either. Raises Unacceptable.
+    """
+    if record.kind != OWNER_MAIL:
+        return {peer.key_id: peer.public_key}
+    known = owners.keys(tx)
+    if not known or known[0].key_id not in record.signatures:
+        raise Unacceptable("wrong-issuer")
+    return {known[0].key_id: known[0].public}
 
 
 # -- messages --------------------------------------------------------------------------------------
@@ -138,7 +151,8 @@ def _message(
 ) -> None:
     if messages.by_id(tx, record.id) is not None:
         return  # it came by another way, or again after a restore: once is for ever
-    relayed = message.read_relayed(payload)
+    is_letter = record.kind == OWNER_MAIL
+    relayed = (message.read_relayed_letter if is_letter else message.read_relayed)(payload)
     sender_no = _sender(context, tx, peer, relayed.sender)
     wanted = [_mailbox(tx, party) for party in relayed.to]
     here = [found for found in wanted if found is not None]
@@ -168,7 +182,8 @@ def _sender(context: Context, tx: Tx, peer: PeerRow, party: Party) -> int:
     known = peers.identity_of(tx, peer.no, party.identity)
     if known is not None:
         return known.no
-    names.check_name(party.name)
+    if party.name != names.OWNER:
+        names.check_name(party.name)
     return peers.save_identity(
         tx,
         peer.no,
@@ -200,7 +215,7 @@ def _deliver(
     sender_no: int,
     recipients: Sequence[Recipient],
 ) -> None:
-    ((_, signature),) = record.signatures.items()
+    ((signer, signature),) = record.signatures.items()
     sealed = Sealed(
         record.kind, record.payload, record.digest, record.id, base64.b64decode(signature)
     )
@@ -219,6 +234,7 @@ def _deliver(
         hop=relayed.hop,
         external=since is not None or relayed.draft.origin == FIRST_HAND,
         root_ms=None if relayed.draft.origin else since,
+        owner_key=signer if record.kind == OWNER_MAIL else None,
     )
     posting.deliver(tx, new, relayed.draft, recipients)
 
@@ -276,11 +292,12 @@ def _nack(
 _Act = Callable[[Context, Tx, PeerRow, Record, Mapping[str, JsonValue], _Taken], None]
 _ACTS: Final[Mapping[str, _Act]] = {
     "message": _message,
+    OWNER_MAIL: _message,
     "receipt": _receipt,
     "directory": _directory,
     "nack": _nack,
 }
-"""Kind of record -> what it does here; it is verified, by the peer's key, and meant for us."""
+"""Kind of record -> what it does here; it is verified, and meant for us."""
 
 _CODE_OF_STEP: Final[Mapping[int, str]] = MappingProxyType(
     {

@@ -10,6 +10,7 @@ from mbx.core.record import Record
 from mbx.daemon.effects import Arrived, Queued
 from mbx.daemon.gate import Caller
 from tests.support.office import shell
+from tests.support.owner import TERMINAL, Owner, an_owner
 from tests.support.paired import PairedDesk, carry, desk, pair, sent, settle
 
 
@@ -181,6 +182,36 @@ def test_agents_list_the_identities_of_paired_hosts_in_their_own_words(hosts: Ho
     assert agents["ben@lap"]["host"] == "lap"
     assert agents["ben@lap"]["role"] == "dev"
     assert agents["ben@lap"]["state"] in {"live", "idle", "offline", "unknown", "remote"}
+
+
+# -- the owner's own mail --------------------------------------------------------------------------
+
+
+def _letter(hosts: Hosts, owner: Owner) -> dict[str, Any]:
+    draft = hosts.here.call(TERMINAL, "owner.compose", to=["ben@lap"], subject="Stop", body="Now.")
+    return owner.apply(owner.signed(draft))
+
+
+def test_a_letter_of_the_owner_of_both_hosts_has_authority_on_both(hosts: Hosts) -> None:
+    owner, _ = an_owner(hosts.here), an_owner(hosts.there)
+    assert _letter(hosts, owner)["recipients"][0]["address"] == "ben@lap"
+    settle(hosts.here, hosts.there)
+    [listed] = hosts.inbox(hosts.there, hosts.ben)
+    assert (listed["from"], listed["trust"]) == ("owner@desk", "authority: OWNER")
+    assert (
+        hosts.there.call(hosts.ben, "mail.read", ids=[listed["id"]])["messages"][0]["body"]
+        == "Now."
+    )
+
+
+def test_a_letter_of_another_owner_is_refused_and_comes_back(hosts: Hosts) -> None:
+    owner, _ = an_owner(hosts.here, 7), an_owner(hosts.there, 8)
+    letter = _letter(hosts, owner)
+    settle(hosts.here, hosts.there)
+    assert hosts.inbox(hosts.there, hosts.ben) == []
+    [returned] = hosts.here.call(TERMINAL, "owner.inbox")["messages"]
+    assert returned["from"] == "mbx@desk"
+    assert returned["thread"] == letter["thread"]
 
 
 # -- what is not believed -------------------------------------------------------------------------
