@@ -98,7 +98,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "identity": "Identities: lasting named mailboxes, held by one session at a time.",
     "owner": "The human's key, and what only the human may sign.",
     "policy": "What mail of whom may make which agent do, by the owner's signature.",
-    "peers": "Paired hosts: their links, what waits for them, and the end of a pairing.",
+    "peers": "Paired hosts: their links, what waits, the end of a pairing.",
     "daemon": "The daemon that owns the store; commands start it on demand.",
 }
 """Group of commands -> one line of help."""
