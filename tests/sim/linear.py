@@ -132,7 +132,8 @@ def _leases(lease: Lease, step: Step) -> tuple[Lease, ...]:
         case ("claim" | "register" | "arrive", "ok"):
             return _granted(lease, step, own)
         case ("claim" | "register" | "arrive", "unknown"):
-            return (lease, *(() if own else _after(lease, "claim", step)))
+            has_it = own and lease.state is LeaseState.HELD
+            return (lease, *(() if has_it else _after(lease, "claim", step)))
         case ("claim", "refused"):
             return (lease,) if lease.state is LeaseState.HELD and not own else ()
         case ("register", "refused"):
@@ -189,6 +190,7 @@ class _Search:
         self.head = _listed(self.order)
         self.late = [_Mark(no) for no, one in enumerate(self.order) if one.returned == NEVER]
         """What may still happen, and need not."""
+        self.twins = _twins(self.order)
         self.left = len(self.order) - len(self.late)
         self.known, self.done = Known(), 0
         self.furthest = 0.0
@@ -222,8 +224,13 @@ class _Search:
         end = self.order[~mark.no].returned  # what has not come now must come before it
         self.furthest = max(self.furthest, end)
         for late in self.late:
-            if self.order[late.no].called <= end and not self.done >> late.no & 1:
+            if self.order[late.no].called <= end and self._is_next(late.no):
                 yield from self._untried(late)
+
+    def _is_next(self, no: int) -> bool:
+        """Whether it is not taken yet, and of several alike the first that is not."""
+        twin = self.twins.get(no)
+        return not self.done >> no & 1 and (twin is None or bool(self.done >> twin & 1))
 
     def _untried(self, mark: _Mark) -> Iterator[tuple[_Mark, Known]]:
         for after in outcomes(self.known, self.order[mark.no]):
@@ -272,6 +279,17 @@ def by_search(steps: Sequence[Step]) -> list[str]:
     if search.goes_through():
         return []
     return [f"no order explains {_told(search.order, search.furthest)}"]
+
+
+def _twins(order: Sequence[Step]) -> dict[int, int]:
+    """Place of a step -> that of the last one before it that is the same in everything."""
+    last: dict[Step, int] = {}
+    found = {}
+    for no, step in enumerate(order):
+        if step in last:
+            found[no] = last[step]
+        last[step] = no
+    return found
 
 
 def _listed(order: Sequence[Step]) -> _Mark:

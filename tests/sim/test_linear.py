@@ -89,6 +89,25 @@ def test_a_request_of_a_dead_caller_may_be_carried_out_late() -> None:
     assert wrong((steps, audit)) == ([], [])
 
 
+def test_a_dead_caller_may_be_granted_what_it_had_and_its_death_noticed_again() -> None:
+    """Its last claim waited while its death was noticed."""
+    lapse = Step(1, "lapse", "unknown", 3, NEVER)
+    steps = [
+        Step(1, "register", "ok", 1, 2, 1),
+        Step(1, "claim", "unknown", 3, NEVER),
+        Step(2, "claim", "ok", 5, 6, 3),
+    ]
+    audit = [
+        row(1, "claim", 1, 1),
+        row(2, "lapse", 1, 1),
+        row(3, "claim", 1, 2),
+        row(4, "lapse", 1, 2),
+        row(5, "claim", 2, 3),
+    ]
+    assert wrong(([*steps, lapse, lapse], audit)) == ([], [])
+    assert by_search([*steps, lapse]) != []
+
+
 def test_a_lost_release_and_a_lost_grant_after_it_may_both_have_happened() -> None:
     """When the claim is looked at first, there is nothing that it could do yet."""
     steps = [

@@ -60,7 +60,7 @@ class Player:
     @property
     def arrived(self) -> float:
         """When it first said hello."""
-        return next((line["since"] for line in self.lines if "arrived" in line), NEVER)
+        return next((line["hello"] for line in self.lines if "hello" in line), NEVER)
 
     def is_stopped(self, at: float) -> bool:
         """Whether it could do nothing then."""
@@ -151,15 +151,19 @@ class Story:
     # -- clients --------------------------------------------------------------------------------
 
     def _play(self, player: Player) -> None:
+        ends = 1
         for line, following in pairwise([*player.lines, {}]):
             if "hello" in line:
+                ends += following.get("t", NEVER) > player.ended
                 self._arrived(player, line["hello"], following)
         for call in _calls(player.number, player.lines):
+            ends += call.returned > player.ended and call.method in _CLAIMS
             self.met["calls"] += 1
             what = call.code or call.method
             self.met["unknown" if call.outcome == "unknown" else f"{call.outcome} {what}"] += 1
             self._told(call)
-        if player.ended != NEVER:
+        for _ in range(ends if player.ended != NEVER else 0):
+            # What it asked for last may be granted after its death was noticed, and noticed again.
             self._everywhere(Step(player.number, "lapse", "unknown", player.ended, NEVER))
 
     def _arrived(self, player: Player, since: float, line: Mapping[str, Any]) -> None:
