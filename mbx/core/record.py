@@ -132,6 +132,13 @@ class Sealed(NamedTuple):
     id: str
     signature: bytes
 
+    @classmethod
+    def of(cls, record: Record) -> "Sealed":
+        """A verified record that has one signature, with what the store keeps of it."""
+        (signature,) = record.signatures.values()
+        raw = binascii.a2b_base64(signature)
+        return cls(record.kind, record.payload, record.digest, record.id, raw)
+
     def record(self, signer_id: str) -> Record:
         """The record as it travels."""
         text = binascii.b2a_base64(self.signature, newline=False).decode()

@@ -28,8 +28,9 @@ from mbx.daemon import (
     retiring,
     unpairing,
 )
+from mbx.daemon.authority import DRAFT_AGAIN
 from mbx.daemon.context import Answer, Context, Result
-from mbx.daemon.drafting import DRAFT_AGAIN, FORMER_KEY, INIT, check_names
+from mbx.daemon.drafting import FORMER_KEY, INIT, check_names
 from mbx.daemon.effects import Authorised, Effect
 from mbx.daemon.times import rfc3339
 from mbx.store import audit, owners, peers

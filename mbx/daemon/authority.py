@@ -13,6 +13,9 @@ from mbx.store import identities, messages, owners, peers
 from mbx.store.database import Tx
 from mbx.store.peers import PeerRow
 
+DRAFT_AGAIN: Final = "repeat the command: it makes a new draft"
+"""The next step where something has happened since the owner was shown a draft."""
+
 _EMPTY: Final = ("", "")
 
 

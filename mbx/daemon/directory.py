@@ -6,26 +6,22 @@ own names only.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from mbx.core import names
 from mbx.core.endpoints import is_of_a_network
 from mbx.core.lease import LeaseState
 from mbx.core.limits import DIRECTORY_ENTRIES_MAX
 from mbx.core.peer import Entry, directory_payload
-from mbx.daemon import codec
+from mbx.daemon import codec, listing
 from mbx.daemon.context import Context
 from mbx.store import identities, leases, outbox, peers, sessions
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
-from mbx.store.leases import LeaseRow
 from mbx.store.peers import PeerRow, Told
 
-Liveness = Callable[[Context, LeaseRow], str]
-"""live, idle, unknown or offline, of the holder of a lease."""
 
-
-def tell(context: Context, tx: Tx, liveness: Liveness) -> tuple[int, ...]:
+def tell(context: Context, tx: Tx) -> tuple[int, ...]:
     """Queue what each peer does not know yet of the identities and addresses here; who is told.
 
     Compares every identity with what was told: called when something has changed, and at a start.
@@ -33,7 +29,7 @@ def tell(context: Context, tx: Tx, liveness: Liveness) -> tuple[int, ...]:
     present = peers.present(tx)
     if not present:
         return ()
-    entries = [(row, _entry(context, tx, row, liveness)) for row in _everybody(tx)]
+    entries = [(row, _entry(context, tx, row)) for row in _everybody(tx)]
     digests = [
         hashlib.sha256(codec.canonical(entry._asdict())).digest()[:16] for _, entry in entries
     ]
@@ -95,7 +91,7 @@ def _everybody(tx: Tx) -> list[IdentityRow]:
     return [*([owner] if owner else []), *identities.everyone(tx)]
 
 
-def _entry(context: Context, tx: Tx, identity: IdentityRow, liveness: Liveness) -> Entry:
+def _entry(context: Context, tx: Tx, identity: IdentityRow) -> Entry:
     row = leases.find(tx, identity.no)
     held = row.lease.state is LeaseState.HELD and row.lease.session_no is not None
     session = sessions.by_no(tx, row.lease.session_no or 0) if held else None
@@ -104,7 +100,7 @@ def _entry(context: Context, tx: Tx, identity: IdentityRow, liveness: Liveness) 
         name=identity.name,
         role=identity.role,
         description=identity.description,
-        state=liveness(context, row),
+        state=listing.liveness(context, row),
         cli=session.cli if session else None,
         retired=identity.retired_ms is not None,
     )

@@ -9,6 +9,7 @@ from mbx.core.lease import LeaseState
 from mbx.core.record import Record, RecordError
 from mbx.core.takeover import Takeover
 from mbx.daemon import granting, kinship
+from mbx.daemon.authority import DRAFT_AGAIN
 from mbx.daemon.context import Context, Result
 from mbx.daemon.effects import Granted
 from mbx.daemon.encounters import Encounter
@@ -39,7 +40,7 @@ def take_over(
         raise MbxError(
             "conflict",
             f"the record names {wanted.name}; that identity is called {identity.name}",
-            "repeat the command: it makes a new draft",
+            DRAFT_AGAIN,
         )
     if identity.retired_ms is not None:
         raise MbxError("closed", f"{identity.name} is retired", "mbx identity list --all")
@@ -50,7 +51,7 @@ def take_over(
             "conflict",
             f"{identity.name} is at epoch {row.lease.epoch}; the takeover was signed for"
             f" {wanted.epoch}",
-            "repeat the command: it makes a new draft",
+            DRAFT_AGAIN,
             before=before,
         )
     session = _destination(context, tx, wanted)

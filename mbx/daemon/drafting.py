@@ -26,6 +26,7 @@ from mbx.core.record import Record, RecordError
 from mbx.core.takeover import Takeover
 from mbx.core.text import check_text
 from mbx.daemon import codec
+from mbx.daemon.authority import DRAFT_AGAIN
 from mbx.daemon.context import Context
 from mbx.daemon.displacing import check_destination
 from mbx.daemon.times import rfc3339
@@ -34,7 +35,6 @@ from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 
 FORMER_KEY: Final = "the owner has, or had, this key: what was given up never comes back"
-DRAFT_AGAIN: Final = "repeat the command: it makes a new draft"
 INIT: Final = "mbx owner init (in a terminal of your own)"
 
 

@@ -8,24 +8,24 @@ is forwarded and still has unacked mail is by itself the note that there is more
 
 from typing import Final, NamedTuple
 
-from mbx.core import directive, receipt
+from mbx.core import directive
 from mbx.core.delivery import SUPERSEDED_OUTCOME, Stage
 from mbx.core.directive import FORWARD, Forwarding
 from mbx.core.errors import MbxError
 from mbx.core.limits import FORWARD_PIECE_ROWS
 from mbx.core.names import OWNER
-from mbx.core.receipt import FACTS_MAX, Fact
+from mbx.core.receipt import Fact
 from mbx.core.record import Record
-from mbx.daemon import retiring
+from mbx.daemon import receipting, retiring
+from mbx.daemon.authority import DRAFT_AGAIN
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.drafting import Draft, envelope, named, owner_id
 from mbx.daemon.effects import Arrived, Effect, HandOn
 from mbx.daemon.host import Host
 from mbx.daemon.retiring import Mailbox
 from mbx.daemon.world import Moment
-from mbx.store import audit, forwards, health, identities, leases, owners, receipts
+from mbx.store import audit, forwards, health, identities, leases, owners
 from mbx.store.database import Tx
-from mbx.store.forwards import OpenMail
 from mbx.store.identities import IdentityRow
 
 LEFT_MAX: Final = 1_000
@@ -86,7 +86,7 @@ def forward(
         raise MbxError(
             "conflict",
             f"another record says by now where mail of {source.name} goes",
-            "repeat the command: it makes a new draft",
+            DRAFT_AGAIN,
         )
     before = retiring.told(tx, mailbox)
     effects: list[Effect] = []
@@ -156,8 +156,18 @@ def hand_on(tx: Tx, host: Host, moment: Moment, source: IdentityRow) -> Piece:
     given = forwards.hand_on(
         tx, source.no, target.no, mail, moment.now_ms, SUPERSEDED_OUTCOME, note
     )
-    _keep_receipts(tx, host, moment, source, mail, note)
-    effects: tuple[Effect, ...] = (Arrived((target.no,)),) if given else ()
+    facts = [
+        (
+            one.sender_peer_no,
+            Fact(
+                one.id, source.identity, Stage.ACKED, moment.now_ms, SUPERSEDED_OUTCOME, None, note
+            ),
+        )
+        for one in mail
+    ]
+    effects = receipting.state_all(tx, host, moment, facts, receipting.NOBODY)
+    if given:
+        effects = (*effects, Arrived((target.no,)))
     if forwards.has_open_mail(tx, source.no):
         effects = (*effects, HandOn(source.no))
     return Piece(len(mail), effects)
@@ -180,23 +190,3 @@ def continued(tx: Tx, host: Host, moment: Moment, identity_no: int) -> Answer:
             moved=piece.moved,
         )
     return Answer({"moved": piece.moved}, piece.effects)
-
-
-def _keep_receipts(
-    tx: Tx, host: Host, moment: Moment, source: IdentityRow, mail: list[OpenMail], note: str
-) -> None:
-    """Epoch 0: nobody held the mailbox when the owner's word closed its mail."""
-    facts = [
-        Fact(one.id, source.identity, Stage.ACKED, moment.now_ms, SUPERSEDED_OUTCOME, None, note)
-        for one in mail
-    ]
-    for first in range(0, len(facts), FACTS_MAX):
-        payload = receipt.payload(
-            facts[first : first + FACTS_MAX],
-            epoch=0,
-            sequence=tx.commit_seq,
-            now_ms=moment.now_ms,
-            nonce=moment.nonce(f"receipt forward {source.no} {first}"),
-            audience=host.key_id,
-        )
-        receipts.add(tx, host.sign("receipt", payload), moment.now_ms)

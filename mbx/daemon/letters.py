@@ -4,7 +4,6 @@ Nobody holds the owner's mailbox by a lease, so its mail is not signed by the ho
 name: the record is the owner's own, and readers see `authority: OWNER` only as long as it verifies.
 """
 
-import base64
 from collections.abc import Mapping, Sequence
 
 from mbx.core import message
@@ -16,8 +15,9 @@ from mbx.core.message import OWNER_MAIL, Envelope, Party
 from mbx.core.names import OWNER, Address
 from mbx.core.record import Record, RecordError, Sealed
 from mbx.daemon import addressing, mailboxes, posting
+from mbx.daemon.authority import DRAFT_AGAIN
 from mbx.daemon.context import Context, Result
-from mbx.daemon.drafting import DRAFT_AGAIN, Draft, owner_id
+from mbx.daemon.drafting import Draft, owner_id
 from mbx.daemon.effects import Effect
 from mbx.daemon.gate import OwnerTerminal
 from mbx.daemon.posting import Place, Recipient
@@ -98,11 +98,9 @@ def deliver(
     _check_sender(context, payload, owner.identity)
     recipients = addressing.each_once(_recipient(context, tx, party) for party in letter.to)
     answered = messages.by_id(tx, letter.reply_to) if letter.reply_to else None
-    ((key_id, signature),) = record.signatures.items()
+    (key_id,) = record.signatures
     new = NewMessage(
-        record=Sealed(
-            record.kind, record.payload, record.digest, record.id, base64.b64decode(signature)
-        ),
+        record=Sealed.of(record),
         sender_no=owner.no,
         accepted_ms=context.moment.now_ms,
         kind=letter.draft.kind,

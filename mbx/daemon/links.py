@@ -6,7 +6,7 @@ a text out only when the transaction that justifies it is synced.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -142,11 +142,6 @@ class Links:
         self._is_closed = False
 
     # -- who is paired ---------------------------------------------------------------------------
-
-    @property
-    def pins(self) -> Mapping[str, bytes]:
-        """Key id of each paired host -> the DER of its certificate, as of now."""
-        return {peer.row.key_id: peer.row.certificate for peer in self._peers.values()}
 
     @property
     def is_wanted(self) -> bool:

@@ -5,22 +5,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from mbx.core import receipt
 from mbx.core.delivery import ACTED_OUTCOME, DEFAULT_OUTCOME, Stage
 from mbx.core.errors import MbxError
 from mbx.core.exposure import FIRST_HAND, Exposure, root_at_reading
 from mbx.core.ids import IdPrefix
 from mbx.core.limits import NOTE_MAX_CHARS
 from mbx.core.lines import AUTHORITY_OWNER
-from mbx.core.receipt import FACTS_MAX, Fact
+from mbx.core.receipt import Fact
 from mbx.core.text import check_text, cut_did
-from mbx.daemon import addressing
+from mbx.daemon import addressing, receipting
 from mbx.daemon.authority import Reader
 from mbx.daemon.context import Context
-from mbx.daemon.effects import Effect, Glimpsed, Queued
+from mbx.daemon.effects import Effect, Glimpsed
 from mbx.daemon.gate import Holder, Mailbox, OwnerTerminal
 from mbx.daemon.posting import Place, Recipient
-from mbx.store import audit, exposures, identities, messages, outbox, peers, receipts
+from mbx.store import audit, exposures, identities, messages
 from mbx.store.database import Tx
 from mbx.store.history import OwnMessage
 from mbx.store.messages import Head, SentHead
@@ -144,7 +143,7 @@ def mark_read(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head]) -> 
             epoch=own.epoch,
         )
     facts = [(head.peer_no, _fact(context, own, head, Stage.READ)) for head in fresh]
-    return _keep_receipts(context, tx, own, facts)
+    return receipting.state_all(tx, context.host, context.moment, facts, own.epoch)
 
 
 def expose(tx: Tx, holder: Holder, read: Iterable[Exposure | None]) -> None:
@@ -243,7 +242,7 @@ def ack(
     if words.outcome == ACTED_OUTCOME and isinstance(own, Holder):
         _tell_acted(context, tx, own, fresh, words)
     facts = [(head.peer_no, _fact(context, own, head, Stage.ACKED, words)) for head in fresh]
-    return _keep_receipts(context, tx, own, facts)
+    return receipting.state_all(tx, context.host, context.moment, facts, own.epoch)
 
 
 def _tell_acted(
@@ -283,37 +282,3 @@ def _fact(
         did=words.did if words else None,
         note=words.note if words else None,
     )
-
-
-def _keep_receipts(
-    context: Context, tx: Tx, own: Mailbox, facts: Sequence[tuple[int | None, Fact]]
-) -> tuple[Effect, ...]:
-    """Sign the facts for each sender's host (None: this one); those for others are queued."""
-    hosts = tuple(dict.fromkeys(peer_no for peer_no, _ in facts))
-    for peer_no in hosts:
-        state_facts(
-            context, tx, peer_no, [fact for host, fact in facts if host == peer_no], own.epoch
-        )
-    away = tuple(peer_no for peer_no in hosts if peer_no is not None)
-    return (Queued(away),) if away else ()
-
-
-def state_facts(
-    context: Context, tx: Tx, peer_no: int | None, facts: Sequence[Fact], epoch: int
-) -> None:
-    """Keep the receipts of these facts, for a paired host (then queued) or (None) for this one."""
-    host, moment = context.host, context.moment
-    peer = None if peer_no is None else peers.by_no(tx, peer_no)
-    for first in range(0, len(facts), FACTS_MAX):
-        payload = receipt.payload(
-            facts[first : first + FACTS_MAX],
-            epoch=epoch,
-            sequence=tx.commit_seq,
-            now_ms=moment.now_ms,
-            nonce=moment.nonce(f"receipt {facts[first].stage} {peer_no} {first}"),
-            audience=peer.key_id if peer else host.key_id,
-        )
-        signed = host.sign("receipt", payload)
-        no = receipts.add(tx, signed, moment.now_ms)
-        if peer is not None and peer.ended_ms is None:
-            outbox.queue_receipt(tx, peer.no, no, signed, moment.now_ms)

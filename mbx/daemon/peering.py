@@ -14,7 +14,7 @@ from mbx.core.limits import PEER_ADDRESSES_MAX
 from mbx.core.pairing import Match
 from mbx.core.peer import Peer, Pin, peer_payload
 from mbx.core.record import Record, RecordError
-from mbx.daemon import directory, listing, unpairing
+from mbx.daemon import directory, unpairing
 from mbx.daemon.context import Context, Result
 from mbx.daemon.drafting import Draft, envelope, owner_id
 from mbx.daemon.effects import Agreed, Effect, Paired, Queued
@@ -211,7 +211,7 @@ def pair(
         key_id=pin.host,
         version=version,
     )
-    told = directory.tell(context, tx, listing.liveness)
+    told = directory.tell(context, tx)
     effects: tuple[Effect, ...] = (Paired(), Agreed(proven.id), *([Queued(told)] if told else []))
     return {"before": None, "after": _told(peers.by_no(tx, no))}, effects
 

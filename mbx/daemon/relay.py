@@ -31,7 +31,6 @@ from mbx.daemon.effects import (
 from mbx.daemon.journal import Journal, whence
 from mbx.daemon.links import Links
 from mbx.daemon.linkstate import NetworkState
-from mbx.daemon.listing import liveness
 from mbx.daemon.world import moment
 from mbx.paths import Paths
 from mbx.store import hosts, outbox, peers
@@ -194,7 +193,7 @@ class Relay:
         context = self._dispatcher.context()
 
         def unit(tx: Tx) -> Answer:
-            told = directory.tell(context, tx, liveness)
+            told = directory.tell(context, tx)
             return Answer({}, (Queued(told),) if told else ())
 
         self._inside(unit)

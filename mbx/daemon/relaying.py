@@ -5,7 +5,6 @@ the link and meant for this host. What will never be taken is answered by a sign
 stream back, and its place counts as received, so that nothing poisonous blocks a link.
 """
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -23,7 +22,7 @@ from mbx.core.peer import read_addresses, read_directory, read_nack
 from mbx.core.receipt import Fact
 from mbx.core.record import Record, RecordError, Sealed, verify
 from mbx.core.streams import extended
-from mbx.daemon import addressing, bouncing, directory, hostmail, mailboxes, posting
+from mbx.daemon import addressing, bouncing, directory, hostmail, posting, receipting
 from mbx.daemon.context import Answer, Context
 from mbx.daemon.effects import Arrived, Effect, Paired, Queued
 from mbx.daemon.posting import Recipient
@@ -35,8 +34,11 @@ from mbx.store.peers import PeerRow
 
 @dataclass(slots=True)
 class _Taken:
-    """What the records of one transaction add up to."""
+    """One transaction's records of a peer, and what they add up to."""
 
+    context: Context
+    tx: Tx
+    peer: PeerRow
     recipients: list[int] = field(default_factory=list)
     delivered: list[Fact] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
@@ -71,68 +73,65 @@ def accept(
         raise MbxError("peer-refused", f"{peer.label} speaks of another stream than before")
     if first_seq > state.in_seq + 1:
         raise MbxError("conflict", f"place {state.in_seq + 1} of the stream is missing")
-    taken, seq, head = _Taken(), state.in_seq, state.in_head
+    taken, seq, head = _Taken(context, tx, peer), state.in_seq, state.in_head
     for place in places[state.in_seq + 1 - first_seq :]:
         seq, head = seq + 1, extended(head, place.digest)
         if isinstance(place, Record):
-            _take(context, tx, peer, place, taken)
+            _take(taken, place)
     if seq == state.in_seq:
         return Answer({"upto": seq})
     signed_ms = taken.signed_ms
     lag_ms = None if signed_ms is None else context.moment.now_ms - signed_ms
     outbox.received(tx, peer_no, seq, head, lag_ms)
-    if taken.delivered:
-        mailboxes.state_facts(context, tx, peer_no, taken.delivered, 0)
-    if taken.delivered or taken.answers:
+    facts = [(peer_no, fact) for fact in taken.delivered]
+    taken.effects += receipting.state_all(
+        tx, context.host, context.moment, facts, receipting.NOBODY
+    )
+    if taken.answers:
         taken.effects.append(Queued((peer_no,)))
     if taken.recipients:
         taken.effects.append(Arrived(tuple(dict.fromkeys(taken.recipients))))
     return Answer({"upto": seq}, tuple(taken.effects))
 
 
-def _take(context: Context, tx: Tx, peer: PeerRow, record: Record, taken: _Taken) -> None:
+def _take(taken: _Taken, record: Record) -> None:
     """Apply one record, or queue the refusal of it."""
     act = _ACTS.get(record.kind)
     try:
         if act is None:
             raise Unacceptable("unsupported")
-        signers = _signers(tx, peer, record)
-        payload = verify(record, kind=record.kind, signers=signers, audience=context.host.key_id)
+        signers = _signers(taken, record)
+        payload = verify(
+            record, kind=record.kind, signers=signers, audience=taken.context.host.key_id
+        )
         signed_ms = payload["iat"]
         assert isinstance(signed_ms, int)
         taken.signed_ms = signed_ms
-        act(context, tx, peer, record, payload, taken)
+        act(taken, record, payload)
     except RecordError as error:
-        _refuse(context, tx, peer, record, _CODE_OF_STEP[error.step], taken)
+        _refuse(taken, record, _CODE_OF_STEP[error.step])
     except MbxError as error:
         code = "too-large" if error.code == "body-too-large" else "malformed"
-        _refuse(context, tx, peer, record, code, taken)
+        _refuse(taken, record, code)
     except Unacceptable as refusal:
-        _refuse(context, tx, peer, record, refusal.code, taken)
+        _refuse(taken, record, refusal.code)
 
 
-def _refuse(
-    context: Context,
-    tx: Tx,
-    peer: PeerRow,
-    record: Record,
-    code: str,
-    taken: _Taken,
-) -> None:
+def _refuse(taken: _Taken, record: Record, code: str) -> None:
     """A refusal is never refused in turn, and nobody waits for one of a receipt."""
     if record.kind in ("message", OWNER_MAIL):
-        bouncing.refuse(context, tx, peer, record.id, None, code)
+        bouncing.refuse(taken.context, taken.tx, taken.peer, record.id, None, code)
         taken.answers += 1
 
 
-def _signers(tx: Tx, peer: PeerRow, record: Record) -> dict[str, bytes]:
+def _signers(taken: _Taken, record: Record) -> dict[str, bytes]:
     """Whose signature it takes: the peer's; for the owner's own mail that of our own owner.
 
     Another owner has no power here, and no mail of its own either. Raises Unacceptable.
     """
     if record.kind != OWNER_MAIL:
-        return {peer.key_id: peer.public_key}
-    known = owners.keys(tx)
+        return {taken.peer.key_id: taken.peer.public_key}
+    known = owners.keys(taken.tx)
     if not known or known[0].key_id not in record.signatures:
         raise Unacceptable("wrong-issuer")
     return {known[0].key_id: known[0].public}
@@ -141,14 +140,8 @@ def _signers(tx: Tx, peer: PeerRow, record: Record) -> dict[str, bytes]:
 # -- messages --------------------------------------------------------------------------------------
 
 
-def _message(
-    context: Context,
-    tx: Tx,
-    peer: PeerRow,
-    record: Record,
-    payload: Mapping[str, JsonValue],
-    taken: _Taken,
-) -> None:
+def _message(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> None:
+    context, tx, peer = taken.context, taken.tx, taken.peer
     if messages.by_id(tx, record.id) is not None:
         return  # it came by another way, or again after a restore: once is for ever
     is_letter = record.kind == OWNER_MAIL
@@ -215,13 +208,10 @@ def _deliver(
     sender_no: int,
     recipients: Sequence[Recipient],
 ) -> None:
-    ((signer, signature),) = record.signatures.items()
-    sealed = Sealed(
-        record.kind, record.payload, record.digest, record.id, base64.b64decode(signature)
-    )
+    (signer,) = record.signatures
     since, now_ms = relayed.external_since, context.moment.now_ms
     new = NewMessage(
-        record=sealed,
+        record=Sealed.of(record),
         sender_no=sender_no,
         accepted_ms=now_ms,
         kind=relayed.draft.kind,
@@ -242,15 +232,9 @@ def _deliver(
 # -- receipts --------------------------------------------------------------------------------------
 
 
-def _receipt(
-    context: Context,
-    tx: Tx,
-    peer: PeerRow,
-    record: Record,
-    payload: Mapping[str, JsonValue],
-    taken: _Taken,
-) -> None:
+def _receipt(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> None:
     """Only the host that has a mailbox may state what became of mail in it; never backwards."""
+    tx, peer = taken.tx, taken.peer
     for fact in receipt.read(payload):
         message_no = messages.by_id(tx, fact.message)
         recipient = peers.identity_of(tx, peer.no, fact.recipient)
@@ -264,32 +248,20 @@ def _receipt(
 # -- directories and refusals ----------------------------------------------------------------------
 
 
-def _directory(
-    context: Context,
-    tx: Tx,
-    peer: PeerRow,
-    record: Record,
-    payload: Mapping[str, JsonValue],
-    taken: _Taken,
-) -> None:
+def _directory(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> None:
+    context, tx, peer = taken.context, taken.tx, taken.peer
     directory.learn(context, tx, peer, read_directory(payload))
     addresses = read_addresses(payload)
     if addresses is not None and directory.learn_addresses(tx, peer, addresses):
         taken.effects.append(Paired())
 
 
-def _nack(
-    context: Context,
-    tx: Tx,
-    peer: PeerRow,
-    record: Record,
-    payload: Mapping[str, JsonValue],
-    taken: _Taken,
-) -> None:
-    taken.effects += bouncing.refused(context, tx, peer, read_nack(payload))
+def _nack(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> None:
+    nack = read_nack(payload)
+    taken.effects += bouncing.refused(taken.context, taken.tx, taken.peer, nack)
 
 
-_Act = Callable[[Context, Tx, PeerRow, Record, Mapping[str, JsonValue], _Taken], None]
+_Act = Callable[[_Taken, Record, Mapping[str, JsonValue]], None]
 _ACTS: Final[Mapping[str, _Act]] = {
     "message": _message,
     OWNER_MAIL: _message,

@@ -14,6 +14,7 @@ from mbx.core.lease import LeaseState, transition
 from mbx.core.names import OWNER
 from mbx.core.record import Record
 from mbx.daemon import granting
+from mbx.daemon.authority import DRAFT_AGAIN
 from mbx.daemon.context import Context, Result
 from mbx.daemon.drafting import Draft, envelope, named, owner_id
 from mbx.daemon.effects import Effect, Retired
@@ -24,7 +25,6 @@ from mbx.store.identities import IdentityRow
 from mbx.store.leases import LeaseRow
 from mbx.store.sessions import SessionRow
 
-_AGAIN: Final = "repeat the command: it makes a new draft"
 _DAY_MS: Final = 86_400_000
 _DEAD: Final = "its process has ended"
 
@@ -217,7 +217,9 @@ def find(tx: Tx, seen: Seen) -> IdentityRow:
     """The identity that a directive names. Raises MbxError unknown-identity, closed."""
     identity = identities.by_identity(tx, seen.identity)
     if identity is None:
-        raise MbxError("unknown-identity", f"the identity {seen.name} is not known here", _AGAIN)
+        raise MbxError(
+            "unknown-identity", f"the identity {seen.name} is not known here", DRAFT_AGAIN
+        )
     if identity.name == OWNER:
         raise MbxError("closed", "the owner's own mailbox never ends", "mbx inbox --owner")
     return identity
@@ -230,7 +232,7 @@ def refuse_change(mailbox: Mailbox, seen: Seen) -> None:
         raise MbxError(
             "conflict",
             f"the directive was signed for {seen.name} at epoch {seen.epoch}; it is {now} now",
-            _AGAIN,
+            DRAFT_AGAIN,
             name=mailbox.identity.name,
             epoch=mailbox.row.lease.epoch,
         )
@@ -274,7 +276,7 @@ def _refuse_needed(context: Context, tx: Tx, mailbox: Mailbox, unseen_since_ms: 
     refuse_holder(context, tx, mailbox)
     why = why_kept(context, tx, mailbox, unseen_since_ms)
     if why:
-        raise MbxError("conflict", f"{mailbox.identity.name} is needed: {why}", _AGAIN)
+        raise MbxError("conflict", f"{mailbox.identity.name} is needed: {why}", DRAFT_AGAIN)
 
 
 def _holder_in_the_way(context: Context, tx: Tx, mailbox: Mailbox) -> SessionRow | None:

@@ -17,6 +17,7 @@ from mbx.core.peer import Unpairing, read_unpair, unpair_payload
 from mbx.core.record import Record, RecordError
 from mbx.core.text import check_text
 from mbx.daemon import bouncing, hostmail
+from mbx.daemon.authority import DRAFT_AGAIN
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.drafting import Draft, envelope, owner_id
 from mbx.daemon.effects import Effect, Paired
@@ -26,8 +27,6 @@ from mbx.store.peers import PeerRow
 
 UNPAIR: Final = "unpair"
 """The record, and the act, by which our owner ends a pairing."""
-
-_AGAIN: Final = "repeat the command: it makes a new draft"
 
 
 def draft(context: Context, tx: Tx, label: str, reason: str) -> Draft:
@@ -104,7 +103,7 @@ def end(
     if peer is None or not _is_listed(tx, peer):
         raise unknown(tx, wanted.label)
     if peer.label != wanted.label:
-        raise MbxError("conflict", f"{wanted.label} is called {peer.label} now", _AGAIN)
+        raise MbxError("conflict", f"{wanted.label} is called {peer.label} now", DRAFT_AGAIN)
     refuse_stale(tx, peer, wanted.version)
     stood, waiting = peer.ended_ms is None, outbox.stream(tx, peer.no).queued_messages
     peers.remove(tx, peer.no, record.id, wanted.version, context.moment.now_ms)
@@ -136,7 +135,7 @@ def refuse_stale(tx: Tx, peer: PeerRow, version: int) -> None:
         raise MbxError(
             "conflict",
             f"the records about {peer.label} go on with version {following}; this one is {version}",
-            _AGAIN,
+            DRAFT_AGAIN,
         )
 
 

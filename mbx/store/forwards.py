@@ -17,8 +17,9 @@ _END: Final = (
     " SELECT no FROM way ORDER BY step DESC LIMIT 1"
 )
 _OPEN: Final = (
-    "SELECT m.no, m.id, d.stage, d.wakes FROM deliveries AS d INDEXED BY deliveries_open"
-    " JOIN messages AS m ON m.no = d.message_no"
+    "SELECT m.no, m.id, d.stage, d.wakes, i.peer_no"
+    " FROM deliveries AS d INDEXED BY deliveries_open"
+    " JOIN messages AS m ON m.no = d.message_no JOIN identities AS i ON i.no = m.sender_no"
     " WHERE d.recipient_no = ? AND d.stage < 5 ORDER BY d.message_no LIMIT ?"
 )
 _GIVE: Final = (
@@ -51,12 +52,16 @@ _COUNT_OPEN: Final = (
 
 
 class OpenMail(NamedTuple):
-    """One unacked message of a mailbox: its key, its id, its stage, whether it wakes."""
+    """One unacked message of a mailbox: its key, its id, its stage, whether it wakes.
+
+    `sender_peer_no`: the paired host that its sender lives on, None for this one.
+    """
 
     message_no: int
     id: str
     stage: int
     wakes: int
+    sender_peer_no: int | None
 
 
 def set_forward(tx: Tx, no: int, to_no: int) -> None:

@@ -213,6 +213,21 @@ def test_a_letter_of_another_owner_is_refused_and_comes_back(hosts: Hosts) -> No
     assert returned["from"] == "mbx@desk"
     assert returned["thread"] == letter["thread"]
 
+def test_the_sender_on_another_host_is_told_that_its_mail_was_handed_on(hosts: Hosts) -> None:
+    owner = an_owner(hosts.there)
+    hosts.there.holder("cat", 21)
+    message = hosts.send()["id"]
+    settle(hosts.here, hosts.there)
+    hosts.there.call(hosts.ben, "identity.release")
+    owner.do("forward", name="ben", to="cat")
+    settle(hosts.here, hosts.there)
+    copy = sent(hosts.here, hosts.ana, message)["ben@lap"]
+    assert (copy["stage"], copy["outcome"], copy["note"]) == (
+        "acked",
+        "superseded",
+        "forwarded to cat",
+    )
+
 
 # -- what is not believed -------------------------------------------------------------------------
 

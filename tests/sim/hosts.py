@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from mbx.core.errors import MbxError
 from mbx.core.limits import UNOFFERED_MAX_MS
-from mbx.daemon import bouncing, directory, listing
+from mbx.daemon import bouncing, directory
 from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import Work
 from mbx.daemon.effects import Queued
@@ -141,7 +141,7 @@ class SimHost:
         context = self.desk.dispatcher.context()
 
         def unit(tx: Any) -> Answer:
-            told = directory.tell(context, tx, listing.liveness)
+            told = directory.tell(context, tx)
             return Answer({}, (Queued(told),) if told else ())
 
         self._submit(Work(unit, writes=True), lambda outcome: None)

@@ -12,8 +12,7 @@ from typing import Any, Final
 import pytest
 
 from mbx.core.delivery import Stage
-from mbx.core.receipt import Fact
-from mbx.daemon import links, mailboxes, relaying
+from mbx.daemon import links, receipting, relaying
 from mbx.daemon.context import Answer, Context
 from mbx.store import outbox
 from mbx.store.database import Tx
@@ -118,13 +117,13 @@ class Defect:
 
 
 def what_is_read_is_told_to_nobody(patch: pytest.MonkeyPatch) -> None:
-    state_facts = mailboxes.state_facts
+    state = receipting._state
 
-    def some(context: Context, tx: Tx, peer_no: int | None, facts: list[Fact], epoch: int) -> None:
-        if facts[0].stage != Stage.READ:
-            state_facts(context, tx, peer_no, facts, epoch)
+    def some(*told: Any) -> None:
+        if told[4][0].stage != Stage.READ:
+            state(*told)
 
-    patch.setattr(mailboxes, "state_facts", some)
+    patch.setattr(receipting, "_state", some)
 
 
 def what_was_handed_to_a_link_is_given_up_too(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from mbx.core.frames import Withdrawal
 from mbx.core.keys import SigningKey, crockford, key_id
 from mbx.core.peer import Peer, Pin, peer_payload
 from mbx.core.record import Record, sign
-from mbx.daemon import applying, directory, listing, relaying
+from mbx.daemon import applying, directory, relaying
 from mbx.daemon.applying import Applied
 from mbx.store import outbox, peers
 from mbx.store.database import Tx
@@ -43,7 +43,7 @@ class PairedDesk(OfficeDesk):
     def tell(self) -> None:
         """Queue what the others do not know of the identities here."""
         context = self.dispatcher.context()
-        self.do(lambda tx: directory.tell(context, tx, listing.liveness))
+        self.do(lambda tx: directory.tell(context, tx))
 
     def take(self, label: str, first_seq: int, arrivals: list[Any]) -> int:
         """What came from another host; up to where it is committed."""
