@@ -213,6 +213,7 @@ def test_a_letter_of_another_owner_is_refused_and_comes_back(hosts: Hosts) -> No
     assert returned["from"] == "mbx@desk"
     assert returned["thread"] == letter["thread"]
 
+
 def test_the_sender_on_another_host_is_told_that_its_mail_was_handed_on(hosts: Hosts) -> None:
     owner = an_owner(hosts.there)
     hosts.there.holder("cat", 21)

@@ -84,40 +84,26 @@ def send(
 
     With --owner it is the human's own letter, signed with the owner's key; no lease is needed.
     """
+    words = {
+        "to": addresses(to),
+        "subject": subject,
+        "kind": kind,
+        "needs_reply": needs_reply or None,
+        "topic": topic,
+        "refs": list(refs) or None,
+        "origin": origin,
+    }
     if owner:
         from mbx.cli.authority import carry_out
 
         if key is not None or reply_to is not None:
             step = "leave it out; to answer a message: mbx reply --owner ID -m BODY"
             raise MbxError("usage", "--key and --reply-to do not go with --owner", step)
-        carry_out(
-            session,
-            "send",
-            None,
-            show_sent,
-            to=addresses(to),
-            subject=subject,
-            body=source_of(message, body_file, dash).read(),
-            kind=kind,
-            needs_reply=needs_reply or None,
-            topic=topic,
-            refs=list(refs) or None,
-            origin=origin,
-        )
+        body = source_of(message, body_file, dash).read()
+        carry_out(session, "send", None, show_sent, body=body, **words)
         return
-    answer = session.change(
-        "mail.send",
-        key=key,
-        to=addresses(to),
-        subject=subject,
-        body=session.leased_body(message, body_file, dash),
-        kind=kind,
-        needs_reply=needs_reply or None,
-        reply_to=reply_to,
-        topic=topic,
-        refs=list(refs) or None,
-        origin=origin,
-    )
+    body = session.leased_body(message, body_file, dash)
+    answer = session.change("mail.send", key=key, body=body, reply_to=reply_to, **words)
     show_sent(session, answer)
 
 
