@@ -186,6 +186,7 @@ def test_a_return_that_was_interrupted_goes_on_at_the_next_start(own_desk: Desk)
         return "returned" in ana.run(f"mbx sent {letter}").out
 
     until(returned, "the mail comes back")
+    assert ana.run("mbx inbox").out.count("Returned: your message to ben@lap") == 1
 
 
 def test_all_hosts_are_told_on_one_line() -> None:

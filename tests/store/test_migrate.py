@@ -210,7 +210,9 @@ def test_a_newer_version_that_only_the_log_tells_of_is_refused_too(tmp_path: Pat
 def test_an_empty_file_of_a_start_that_was_killed_becomes_a_store(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.write_bytes(b"")
-    open_store(str(path)).close()
+    connection = open_store(str(path))
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(migrations()),)
+    connection.close()
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])

@@ -198,6 +198,8 @@ async def test_a_stranger_that_is_inside_makes_room_too(home: Home) -> None:
         await home.caller(source=place, plain=True)
     await first.ended()
     await until(lambda: home.pairings[0].why is not None)
+    assert home.crowd.counts["made room"] == len(PLACES) - STRANGERS_MAX
+    assert home.crowd.strangers == STRANGERS_MAX
 
 
 async def test_a_caller_that_crawls_is_cut_off_whatever_it_crawls_through(tmp_path: Path) -> None:
