@@ -105,7 +105,7 @@ def _on_a_peer(context: Context, tx: Tx, address: Address, name: str) -> list[Re
         return []
     found = [_elsewhere(tx, who) for who in peers.named(tx, name, address.host)]
     if len(found) > 1:
-        candidates = [f"{name}@{to.peer.label}" for to in found if to.peer is not None]
+        candidates = [to.peer.address(name) for to in found if to.peer is not None]
         raise MbxError(
             "ambiguous",
             f"{name} lives on several hosts: {', '.join(candidates)} (nothing was sent)",
@@ -156,7 +156,7 @@ def _close(tx: Tx, address: Address, known: Sequence[str]) -> list[str]:
     if address.host is not None and (peer := peers.by_label(tx, address.host)) is not None:
         away = [who for who in peers.identities_present(tx) if who.peer_no == peer.no]
         close = names.suggest(address.name, [who.name for who in away])
-        return [f"{name}@{peer.label}" for name in close]
+        return [peer.address(name) for name in close]
     return names.suggest(address.name, [*known, *(who.name for who in away)])
 
 

@@ -151,7 +151,7 @@ def _back(
     if not lost:
         return ()
     origin = messages.origin(tx, message_no)
-    names = [f"{copy.name}@{peer.label}" for copy in lost]
+    names = [peer.address(copy.name) for copy in lost]
     may_have = was_offered or any(copy.stage == Stage.HANDED_OVER for copy in lost)
     return hostmail.write(
         context,

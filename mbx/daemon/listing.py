@@ -46,7 +46,7 @@ def listed(context: Context, reader: Reader, head: Head | OwnMessage) -> Result:
 
 def address(context: Context, reader: Reader, name: str, peer_no: int | None) -> str:
     """``name@host``, with the label by which this host knows the host."""
-    return context.host.address(name) if peer_no is None else f"{name}@{reader.peer(peer_no).label}"
+    return (context.host if peer_no is None else reader.peer(peer_no)).address(name)
 
 
 def recipients(

@@ -308,8 +308,9 @@ def _lease_record(context: Context, tx: Tx, holder: Holder) -> str:
 
 def _reach(context: Context, to: Recipient) -> Result:
     recipient, row = to.identity, to.row
-    if to.peer is not None or row is None:
-        return _reach_elsewhere(to)
+    if to.peer is not None:
+        return _reach_elsewhere(recipient, to.peer)
+    assert row is not None
     seen = context.observe(row) if row.lease.state is LeaseState.HELD else None
     live = seen is not None and seen.evidence == "live"
     since = rfc3339(row.lease.since_ms)
@@ -330,13 +331,12 @@ def _reach(context: Context, to: Recipient) -> Result:
     }
 
 
-def _reach_elsewhere(to: Recipient) -> Result:
-    label = to.peer.label if to.peer else ""
+def _reach_elsewhere(recipient: IdentityRow, peer: PeerRow) -> Result:
     return {
-        "address": f"{to.identity.name}@{label}",
-        "identity": to.identity.identity,
+        "address": peer.address(recipient.name),
+        "identity": recipient.identity,
         "state": "remote",
-        "detail": f"queued for {label}; receipts tell what becomes of it: mbx sent",
+        "detail": f"queued for {peer.label}; receipts tell what becomes of it: mbx sent",
     }
 
 

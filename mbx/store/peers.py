@@ -70,6 +70,10 @@ class PeerRow(NamedTuple):
     told_addresses: tuple[str, ...]
     own_addresses: tuple[str, ...]
 
+    def address(self, name: str) -> str:
+        """``name@host``, by our label for it."""
+        return f"{name}@{self.label}"
+
     @property
     def dialled_at(self) -> tuple[str, ...]:
         """Where it is dialled, in order: what our owner says comes first."""

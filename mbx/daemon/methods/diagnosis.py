@@ -110,7 +110,7 @@ def _remote(context: Context, tx: Tx, identity: IdentityRow, peer: PeerRow, rows
     told = peers.told(tx, identity.no)
     return {
         "status": REMOTE,
-        "mailbox": f"{identity.name}@{peer.label}",
+        "mailbox": peer.address(identity.name),
         "holder": None,
         "lease": None,
         "remote": {
