@@ -177,6 +177,7 @@ def test_a_mistyped_code_is_told_before_it_is_tried(two: Two) -> None:
     assert one.compare() == other.compare()
     other.say("what?")
     other.screen.expect("type yes or no")
+    other.screen.expect("Does the other screen show the same?")  # what is typed before is dropped
     other.say("no")
     assert "the digits are not the same" in refused(other.finish(), "closed")
     refused(one.says_yes_in_vain(), "closed")

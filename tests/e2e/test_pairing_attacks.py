@@ -46,7 +46,12 @@ class Ends:
         joined = self.lines[1].call("pair.join", address=f"{LOOPBACK}:{port}", code=invited["code"])
         while joined["state"] == "waiting":
             joined = self.lines[1].call("pair.state", run=joined["run"], seen=joined["seen"])
-        return self.lines[0].call("pair.state", run=invited["run"]), joined
+        # The joiner compares before its last words have come to the inviter.
+        while True:
+            invited = self.lines[0].call("pair.state", run=invited["run"])
+            if joined["end"] is not None or invited["state"] != "waiting":
+                return invited, joined
+            joined = self.lines[1].call("pair.state", run=joined["run"])
 
     def peers(self) -> list[list[Any]]:
         return [line.call("peers.list")["peers"] for line in self.lines]
