@@ -11,7 +11,7 @@ from mbx.core.lease import Observation
 from mbx.daemon import booting
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.dispatch import Dispatcher, Work
-from mbx.daemon.effects import Ended, Granted, Revive, Seen
+from mbx.daemon.effects import Ended, Glimpsed, Granted, Revive, Seen
 from mbx.daemon.kinship import nobody
 from mbx.store import database, inspection
 from mbx.store.database import Committed, Tx
@@ -140,6 +140,8 @@ class Desk(OfficeDesk):
                 key = (effect.process, effect.conversation)
                 if self.grants.get(key, (0, 0))[1] == effect.epoch:
                     del self.grants[key]
+            case Glimpsed():
+                self.dispatcher.glimpsed(effect)
             case Revive():
                 self.attempt = None
                 self.carry_out(self.dispatcher.revival(effect))
