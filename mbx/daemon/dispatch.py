@@ -27,7 +27,7 @@ from mbx.daemon.methods.table import Method
 from mbx.daemon.params import Params
 from mbx.daemon.proven import Proven
 from mbx.daemon.resuming import Wish
-from mbx.daemon.world import World, moment
+from mbx.daemon.world import ClockSteps, World, moment
 from mbx.store import answers, exposures, identities, messages, sessions
 from mbx.store.bindings import Binding
 from mbx.store.database import Tx, Unit
@@ -75,7 +75,7 @@ def _no_pairing(pairing: str) -> Proven | None:
 
 
 class Dispatcher:
-    """Makes units of work. Holds no state of its own: everything is in the store or passed in."""
+    """Makes units of work, and sees when the clock is set; all other state is in the store."""
 
     def __init__(
         self,
@@ -95,6 +95,7 @@ class Dispatcher:
     ) -> None:
         self.host = host
         self.world = world
+        self.clock_steps = ClockSteps(world)
         self.facts = facts
         self._observe = observe
         self._last_seen_ms = last_seen_ms
@@ -108,13 +109,15 @@ class Dispatcher:
 
     def context(self) -> Context:
         """The surroundings of a request that arrives now."""
+        now, monotonic_ms = moment(self.world), self.world.monotonic_ms()
+        self.clock_steps.look(now.now_ms, monotonic_ms)
         return Context(
             host=self.host,
-            moment=moment(self.world),
+            moment=now,
             facts=self.facts,
             observe=self._observe,
             last_seen_ms=self._last_seen_ms,
-            uptime_ms=self.world.monotonic_ms() - self.facts.started_ms,
+            uptime_ms=monotonic_ms - self.facts.started_ms,
             authority=self._authority,
             look=self._look,
             see=self._see,

@@ -5,6 +5,8 @@ import os
 import time
 from typing import Final, NamedTuple, Protocol
 
+STEP_MIN_MS: Final = 5_000
+"""By less than this the wall clock is not set: it is led, or was read a little later."""
 _POOL_BYTES: Final = 4_096
 
 
@@ -42,6 +44,31 @@ class SystemWorld:
             self._pool, self._used = os.urandom(max(_POOL_BYTES, count)), 0
         first, self._used = self._used, self._used + count
         return self._pool[first : self._used]
+
+
+class ClockSteps:
+    """Whether the wall clock was set, as seen by whoever reads it for something that is kept.
+
+    It was, when it went by so much more or less than the monotonic one from one look to the next.
+    Looked at wherever it is read, or a clock that is set and set back between two polls would leave
+    what was signed meanwhile as it is.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._ahead_ms = world.now_ms() - world.monotonic_ms()
+        self._is_set = False
+
+    def look(self, now_ms: int, monotonic_ms: int) -> None:
+        """The two clocks, read one after the other."""
+        ahead_ms = now_ms - monotonic_ms
+        if abs(ahead_ms - self._ahead_ms) >= STEP_MIN_MS:
+            self._is_set = True
+        self._ahead_ms = ahead_ms
+
+    def take(self) -> bool:
+        """Whether it was set since this was last asked."""
+        is_set, self._is_set = self._is_set, False
+        return is_set
 
 
 class Moment(NamedTuple):

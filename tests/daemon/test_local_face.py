@@ -16,10 +16,10 @@ from mbx.core.limits import (
     WAITING_MAX_BYTES,
 )
 from tests.support.daemon import Daemon, Line, NewHolder, fresh_home, request
+from tests.support.patience import looks
 
 STATUS = request(1, "daemon.status")
 HELLO = request(0, "hello", protocol=1)
-TRIES = 2_000
 """Round trips within which an end that was brought about must show."""
 
 
@@ -34,7 +34,7 @@ def becomes_true(daemon: Daemon, holds: Callable[[], bool]) -> bool:
     """Wait, by bounded round trips of another caller, for what follows from an event."""
     with daemon.line() as other:
         other.hello()
-        for _ in range(TRIES):
+        for _ in looks():
             if holds():
                 return True
             other.call("daemon.status")

@@ -277,6 +277,7 @@ async def test_what_a_callback_raises_is_told_and_the_service_goes_on(database: 
 
 
 MONTH_MS = 30 * 86_400_000
+MINUTE_MS = 60_000
 
 
 @pytest.mark.parametrize("step_ms", [MONTH_MS, -MONTH_MS])
@@ -308,9 +309,29 @@ async def test_a_clock_that_was_set_makes_the_timers_keep_house_at_once(
     assert not house.timers._is_hurried, "told once"
 
 
-# -- the latest wall clock ------------------------------------------------------------------------
+async def test_a_clock_that_was_set_and_set_back_between_two_polls_is_seen_by_whoever_used_it(
+    house: House,
+) -> None:
+    house.timers.watch_the_clock()
+    house.desk.world.wall_ms += MINUTE_MS
+    house.desk.dispatcher.context()
+    house.desk.world.wall_ms -= MINUTE_MS
+    house.timers.watch_the_clock()
+    assert house.timers._is_hurried
 
-MINUTE_MS = 60_000
+
+async def test_a_clock_that_is_set_back_after_a_round_kept_house_under_it_is_seen(
+    house: House,
+) -> None:
+    house.timers.watch_the_clock()
+    house.desk.world.wall_ms += MINUTE_MS
+    await house.timers.housekeeping()
+    house.desk.world.wall_ms -= MINUTE_MS
+    house.timers.watch_the_clock()
+    assert house.timers._is_hurried
+
+
+# -- the latest wall clock ------------------------------------------------------------------------
 
 
 def committed(house: House) -> tuple[int, int]:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.daemon import MBX, Agent, Daemon, Line, fresh_home, fresh_name
 from tests.support.load import Load
+from tests.support.patience import looks
 from tests.support.shells import Shell, look_alike
 from tests.support.worlds import DAY_S, WallClock, can_unshare, unshared, with_boot_id
 
@@ -21,7 +22,6 @@ TIMEOUT_S = 1_800
 """What a lease lasts at most (DESIGN 4.2)."""
 MONTH_S = 30 * DAY_S
 STEPS_S = (MONTH_S, -MONTH_S, -MONTH_S, MONTH_S, 7_200, -7_201, 2 * MONTH_S, -3 * MONTH_S)
-TRIES = 5_000
 SLACK_MS = 2_000
 """Two clocks that are the same are read one after the other."""
 NEGATIVE = re.compile(r"(?<![\w-])-\d+ ?(?:s|min|h|d)\b")
@@ -55,7 +55,7 @@ def whoami(shell: Shell) -> dict[str, Any]:
 def until_signed_anew(line: Line) -> int:
     """Seconds that the lease record still lasts, once that is what a lease lasts."""
     left_s = -1
-    for _ in range(TRIES):
+    for _ in looks():
         left_s = line.call("session.whoami")["lease"]["expires_in_s"]
         assert left_s >= 0
         if TIMEOUT_S // 2 <= left_s <= TIMEOUT_S:

@@ -3,10 +3,9 @@
 from mbx.core.limits import FORWARD_PIECE_ROWS
 from tests.support.daemon import Agent, Daemon, fresh_home, request
 from tests.support.human import Human, do
+from tests.support.patience import looks
 
 LETTERS = 3 * FORWARD_PIECE_ROWS + 1
-LOOKS = 5_000
-"""Round trips within which all of it must have arrived."""
 
 
 def test_all_of_it_arrives_once_although_the_daemon_dies_on_the_way() -> None:
@@ -38,7 +37,7 @@ def test_all_of_it_arrives_once_although_the_daemon_dies_on_the_way() -> None:
             agent.connect() as line,
         ):
             line.call("identity.claim", name="sender-dev", key="k")
-            assert any(line.call("session.whoami")["unread"] == LETTERS for _ in range(LOOKS)), (
+            assert any(line.call("session.whoami")["unread"] == LETTERS for _ in looks()), (
                 "it does not arrive"
             )
             found = line.call("diagnostics.show", mailbox="old-dev")

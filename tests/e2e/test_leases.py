@@ -24,10 +24,9 @@ from tests.support.daemon import (
     fresh_name,
 )
 from tests.support.daemon import request as raw_request
+from tests.support.patience import looks
 from tests.support.shells import Shell
 
-TRIES = 2_000
-"""Round trips within which the daemon must have noticed a death."""
 CLAIMANTS = 8
 ROUNDS = 10
 
@@ -47,7 +46,7 @@ def env(daemon: Daemon) -> dict[str, str]:
 
 def lapses(line: Line, name: str) -> bool:
     """Wait, by bounded round trips, until the holder of `name` is known to be dead."""
-    for _ in range(TRIES):
+    for _ in looks():
         shown = line.call("identity.show", name=name)
         if shown["state"] == "lapsed":
             return bool(shown["claimable"])
@@ -99,7 +98,7 @@ def test_the_death_of_a_shell_with_its_terminal_makes_its_identity_claimable(
     with Shell(["bash", "--norc", "-i"], env=env, tty=True) as shell:
         assert shell.run(f"mbx identity register {name} --role tester").status == 0
         assert line.call("identity.show", name=name)["state"] == "held"
-        shell.signal(signal.SIGHUP)
+        shell.hang_up()
         assert shell.has_ended()
         assert lapses(line, name)
 
@@ -315,7 +314,7 @@ def test_a_missing_token_file_is_written_again(
     daemon.kill()
     daemon.start()
     with agent.connect() as line:
-        for _ in range(TRIES):
+        for _ in looks():
             if path.exists():
                 break
             line.call("session.whoami")

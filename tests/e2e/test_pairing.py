@@ -1,7 +1,6 @@
 """Two people pair two hosts: the real command on terminals, real daemons, TLS over the loopback."""
 
 import os
-import select
 import signal
 import termios
 from collections.abc import Iterator
@@ -18,12 +17,11 @@ from tests.cli.owners import refused
 from tests.support.hosts import free_port
 from tests.support.human import Human as Raw
 from tests.support.pairers import WRONG_CODE, Person, person, told
+from tests.support.patience import looks
 from tests.support.shells import look_alike
 
 Two = tuple[Person, Person]
 
-LOOKS = 15_000
-"""Round trips within which a link stands: a host may leave the dialling to the other for 5 s."""
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(90)]
 
@@ -105,10 +103,9 @@ def test_two_people_compare_twelve_digits_sign_and_their_hosts_are_paired(fresh:
     assert code not in done.out
     # What was paired is spoken to.
     with Raw(str(one.desk.home / "run" / "mbx.sock")) as raw, raw.line() as line:
-        for _ in range(LOOKS):
+        for _ in looks():
             if line.call("peers.ping", name="laptop")["up"]:
                 break
-            select.select([], [], [], 0.001)
         else:
             raise AssertionError("no link stands between the paired hosts")
 

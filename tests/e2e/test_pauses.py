@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemon import MBX, Agent, Daemon, Line, fresh_home, fresh_name, request
+from tests.support.patience import LOOKS_S, looks
 from tests.support.shells import Shell, look_alike
 from tests.support.worlds import with_limits, with_steady_clock_of
 
 HOUR_MS = 3_600_000
-TRIES = 200_000
 LEASE_MS = 1_000
 SHARED_MS = 1_500
 """Time-outs of a lease, and of a conversation in a shared process, where a test shortens them."""
@@ -64,7 +64,7 @@ def code_of(line: Line, name: str) -> str:
 def pass_s(line: Line, seconds: int) -> int:
     """Wait until the daemon is so many seconds older; how often it was asked."""
     until = line.call("daemon.status")["uptime_s"] + seconds
-    for asked in range(TRIES):
+    for asked in looks(within_s=seconds + LOOKS_S):
         if line.call("daemon.status")["uptime_s"] >= until:
             return asked
     raise AssertionError("the daemon does not get older")

@@ -10,11 +10,9 @@ import pytest
 
 from mbx.kernel import portable
 from tests.support.daemon import MBX, Daemon, fresh_home
+from tests.support.patience import looks
 from tests.support.platforms import PORTABLE_DAEMON
 from tests.support.shells import Finished, Shell, look_alike
-
-POLLS_MAX = 400
-"""Commands within which the daemon, which looks once a second, must have seen a death."""
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +75,7 @@ def test_an_agent_cli_that_waits_is_served_when_the_holder_is_found_dead(
     twin = start(argv, **known)
     assert told(twin.run("mbx whoami --json"))["pending"] == "carla"
     first.kill()
-    for _ in range(POLLS_MAX):
+    for _ in looks():
         if told(twin.run("mbx whoami --json"))["agent"] == "carla":
             return
     raise AssertionError("the death was not found")

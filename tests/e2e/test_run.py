@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.support.daemon import MBX, Daemon, Line, NewHolder, fresh_home, fresh_name
+from tests.support.patience import looks
 from tests.support.shells import TIMEOUT_S, Shell, look_alike
 
 PLAIN = ("--norc", "--noprofile")
 WHOAMI = "mbx whoami --json; :"
-TRIES = 2_000
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_a_wrapper_that_is_killed_leaves_its_identity_claimable(
         assert wrapper.stdout.readline() == b"up\n"
         wrapper.kill()
         wrapper.wait(TIMEOUT_S)
-        for _ in range(TRIES):
+        for _ in looks():
             if state(line, name) == "lapsed":
                 break
         assert line.call("identity.show", name=name)["claimable"] is True

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tests.support.daemon import MBX, Daemon, fresh_home, fresh_name
+from tests.support.patience import looks
 from tests.support.shells import TIMEOUT_S, Finished, Shell, bare_environment, look_alike
 from tests.support.successors import Successor
 from tests.support.worlds import can_unshare, unshared, with_limits
 
-TRIES = 20_000
 PLAIN = ("--norc", "--noprofile")
 BWRAP = "bwrap --bind / / --dev-bind /dev /dev"
 APART = {
@@ -128,7 +128,7 @@ def test_an_agent_cli_in_a_sandbox_is_a_session_that_is_seen_to_live_and_to_die(
             daemon.start()
             assert document(sandboxed.run("mbx whoami --json"))["agent"] == name
         with heir.connect() as line:
-            for _ in range(TRIES):
+            for _ in looks():
                 if line.call("identity.show", name=name)["claimable"]:
                     break
             assert line.call("identity.claim", name=name)["epoch"] == 2
@@ -235,7 +235,7 @@ def test_a_holder_that_a_moved_daemon_cannot_see_is_claimable_after_the_time_out
         heir = stack.enter_context(third.agent())
         with heir.connect() as line:  # now it is the one within who cannot be seen
             assert line.refusal("identity.claim", name=outside)["code"] == "in-use"
-            for _ in range(TRIES):
+            for _ in looks():
                 if line.call("identity.show", name=outside)["claimable"]:
                     break
             assert line.call("identity.claim", name=outside)["epoch"] == 3
@@ -254,7 +254,7 @@ def shows(daemon: Daemon, name: str, state: str) -> bool:
 
 
 def _until_claimed(shell: Shell, name: str) -> dict[str, Any]:
-    for _ in range(200):
+    for _ in looks():
         done = shell.run(f"mbx identity claim {name} --json")
         if done.status == 0:
             return document(done)

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import select
 import signal
 import socket
 import struct
@@ -14,12 +13,12 @@ import pytest
 
 from tests.support.daemon import Agent, Daemon, Line, fresh_home, request
 from tests.support.human import Human, do, gated, signed
+from tests.support.patience import looks
 
 SIOCOUTQ = 0x5411
 """linux/sockios.h: bytes that the other end of a socket has not read yet."""
 
 REQUESTS = 300
-TRIES = 20_000
 
 
 @pytest.fixture
@@ -38,10 +37,9 @@ def unread_bytes(line: Line) -> int:
 
 def until(condition: Any, what: str) -> None:
     """Look again and again; each look is a round trip to the kernel or the daemon."""
-    for _ in range(TRIES):
+    for _ in looks():
         if condition():
             return
-        select.select([], [], [], 0.001)
     raise AssertionError(what)
 
 

@@ -32,13 +32,13 @@ from tests.support.claimant import CALLS_A_SIGN
 from tests.support.daemon import Daemon
 from tests.support.human import Human, signed
 from tests.support.journals import Player, Story
+from tests.support.patience import looks
 from tests.support.proprietor import KEY
 from tests.support.shells import TIMEOUT_S, launch, look_alike
 
 CLIENTS: Final = 8
 SIGNS_A_RECORD: Final = 2
 """The owner brings a record each time that the clients have told so often of their calls."""
-_TRIES: Final = 2_000
 _ROOT: Final = Path(__file__).parents[2]
 _DESK: Final = (
     "import sys; sys.path.insert(0, sys.argv[1]); from tests.support.proprietor import main;"
@@ -240,7 +240,7 @@ class Contest:
             return None
         rival = max(some, key=lambda one: len(one.player.names))
         self._end(rival)
-        for _ in range(_TRIES):
+        for _ in looks():
             if rival.player.pid not in self._holding():
                 break
         return rival

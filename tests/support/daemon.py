@@ -23,6 +23,7 @@ from typing import Any, Final, Self
 
 import pytest
 
+from tests.support.patience import looks
 from tests.support.shells import TIMEOUT_S, bare_environment, launch
 
 MBX: Final = str(Path(sys.executable).with_name("mbx"))
@@ -43,8 +44,6 @@ while path := control.recv(4096):
             socket.send_fds(control, [b"."], [line.fileno()])
 """
 
-_TRIES: Final = 2_000
-"""Round trips within which the daemon must have seen a death."""
 _LETTERS: Final = "abcdefghjk"
 _numbers = itertools.count(1)
 
@@ -221,7 +220,7 @@ class Agent:
     def _wait_until_seen(self) -> None:
         with Line.to(self._path) as line:
             line.hello()
-            for _ in range(_TRIES):
+            for _ in looks():
                 listed = line.call("identity.list")["identities"]
                 if all((one["holder"] or {}).get("pid") != self.pid for one in listed):
                     return

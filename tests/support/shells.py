@@ -227,6 +227,11 @@ class Shell(Console):
         self._drain()
         os.write(self._keyboard, line.encode() + b"\n")
 
+    def hang_up(self) -> None:
+        """Close its terminal, as a window that is closed does: it is signalled and reads an end."""
+        os.close(self._keyboard)
+        self._keyboard = os.open(os.devnull, os.O_RDWR)
+
     def close(self) -> None:
         super().close()
         os.close(self._keyboard)

@@ -20,9 +20,6 @@ from mbx.store.leases import LeaseRow
 from mbx.store.sessions import SessionRow
 
 _POLL_S: Final = ATTENTION_MS / 1000
-_STEP_MIN_MS: Final = 5_000
-"""The wall clock was set when it went by so much more or less than the monotonic one in a poll."""
-
 _ROUND_POLLS: Final = 60
 """A round of housekeeping each so many polls: once a minute."""
 
@@ -54,7 +51,6 @@ class Timers:
         self._each_poll = each_poll
         self._each_round = each_round
         self._is_hurried = False
-        self._ahead_ms = dispatcher.world.now_ms() - dispatcher.world.monotonic_ms()
 
     def hurry(self) -> None:
         """Keep house at the next poll."""
@@ -79,16 +75,17 @@ class Timers:
 
     def watch_the_clock(self) -> None:
         """If the wall clock was set, keep house soon: signed times and last-seen times are off."""
-        world = self._dispatcher.world
-        ahead_ms = world.now_ms() - world.monotonic_ms()
-        if abs(ahead_ms - self._ahead_ms) >= _STEP_MIN_MS:
+        world, steps = self._dispatcher.world, self._dispatcher.clock_steps
+        steps.look(world.now_ms(), world.monotonic_ms())
+        if steps.take():
             self.hurry()
-        self._ahead_ms = ahead_ms
 
     async def housekeeping(self) -> None:
         """One round."""
         self._holders.look_around()
-        now = moment(self._dispatcher.world)
+        world = self._dispatcher.world
+        now = moment(world)
+        self._dispatcher.clock_steps.look(now.now_ms, world.monotonic_ms())
         seen = self._holders.take_last_seen()
         outcome = await self._committer.written(lambda tx: self._round(tx, now, seen))
         self._each_round()
