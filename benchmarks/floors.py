@@ -1,12 +1,14 @@
-"""What S1 is held against: the bare cost of what a durable, signed send cannot do without.
+"""What S1, S6 and S7 are held against: the bare cost of what they cannot do without.
 
-One after another, as if nothing overlapped: the rows into SQLite at FULL (without full text, gate,
-savepoints), a line there and back through bare asyncio, canonical JSON and an Ed25519 signature.
+Of a send, one after another, as if nothing overlapped: the rows into SQLite at FULL (without full
+text, gate, savepoints), a line there and back through bare asyncio, canonical JSON and an Ed25519
+signature.
 """
 
 import json
 import os
 import sqlite3
+import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from mbx.core.record import Sealed, seal
 from mbx.store.database import connect
 
 _ID: Final = "0123456789abcdefghjkmnpqrs"
+_PAGE_BYTES: Final = 4_096
 _NOW_MS: Final = 1_760_000_000_000
 _MESSAGE: Final = (
     "INSERT INTO messages (id8, id, thread, reply_no, sender_no, accepted_ms, kind, needs_reply,"
@@ -83,17 +86,50 @@ def signature_s(count: int) -> float:
     return (time.perf_counter() - begun) / count
 
 
+def verify_s(count: int) -> float:
+    """Seconds for the verification of one message's signature, over `count` of them."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    signed = [
+        b"mbx-sig/1\0message\0" + canonical(payload(number, os.urandom(16).hex()))
+        for number in range(count)
+    ]
+    signatures, public = [key.sign(one) for one in signed], key.public_key()
+    begun = time.perf_counter()
+    for one, signature in zip(signed, signatures, strict=True):
+        public.verify(signature, one)
+    return (time.perf_counter() - begun) / count
+
+
+def sync_s(path: Path, count: int) -> float:
+    """Seconds for a page written behind a file's end and `fdatasync`, the median of `count`."""
+    took, page = [], bytes(_PAGE_BYTES)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        for _ in range(count):
+            begun = time.perf_counter()
+            os.write(fd, page)
+            os.fdatasync(fd)
+            took.append(time.perf_counter() - begun)
+    finally:
+        os.close(fd)
+    return statistics.median(took)
+
+
 def add(
     connection: sqlite3.Connection,
     message: tuple[object, ...],
     recipient: int,
-    answer: tuple[object, ...],
+    answer: tuple[object, ...] | None,
 ) -> None:
-    """The rows of one send by bare sqlite3; the arguments are those that `rows` makes."""
+    """The rows of one send by bare sqlite3; the arguments are those that `rows` makes.
+
+    Mail of another host has no `answer`: nobody asked here.
+    """
     no = connection.execute(_MESSAGE, message).lastrowid
     connection.execute(_DELIVERY, (recipient, no, _NOW_MS))
     connection.execute(_UNREAD, (recipient,))
-    connection.execute(_ANSWER, answer)
+    if answer is not None:
+        connection.execute(_ANSWER, answer)
 
 
 class InsertFloor:
@@ -110,8 +146,11 @@ class InsertFloor:
         """Close it."""
         self._connection.close()
 
-    def insert_s(self, count: int, group: int) -> float:
-        """Seconds for the rows of one message, over `count` in transactions of `group`."""
+    def insert_s(self, count: int, group: int, *, is_relayed: bool = False) -> float:
+        """Seconds for the rows of one message, over `count` in transactions of `group`.
+
+        `is_relayed`: as the host of the recipient keeps it, which answered nobody.
+        """
         numbers = range(self._made, self._made + count)
         ready = [self._row(number) for number in numbers]
         self._made += count
@@ -121,7 +160,7 @@ class InsertFloor:
             together = ready[first : first + group]
             run("BEGIN IMMEDIATE")
             for message, recipient, answer in together:
-                add(self._connection, message, recipient, answer)
+                add(self._connection, message, recipient, None if is_relayed else answer)
             run(_SEQUENCE, (len(together),))
             run("COMMIT")
         return (time.perf_counter() - begun) / count

@@ -30,6 +30,11 @@ class Scale:
     broadcasts: int
     unchecked: int
     """Messages sent right before a kill -9, so that the log has something to recover."""
+    relayed: int
+    """Messages that wait for another host when the link comes to stand."""
+    told: int
+    """Messages to another host one by one, each until somebody there is told."""
+    links: int
 
 
 FULL: Final = Scale(
@@ -51,6 +56,9 @@ FULL: Final = Scale(
     everyone=200,
     broadcasts=40,
     unchecked=1_000,
+    relayed=4_000,
+    told=100,
+    links=5,
 )
 QUICK: Final = Scale(
     name="quick",
@@ -71,6 +79,9 @@ QUICK: Final = Scale(
     everyone=200,
     broadcasts=20,
     unchecked=500,
+    relayed=2_000,
+    told=50,
+    links=5,
 )
 TINY: Final = Scale(
     name="tiny",
@@ -91,6 +102,9 @@ TINY: Final = Scale(
     everyone=12,
     broadcasts=2,
     unchecked=10,
+    relayed=70,
+    told=3,
+    links=2,
 )
 SCALES: Final = {scale.name: scale for scale in (FULL, QUICK, TINY)}
 """By name, as the command line takes them."""

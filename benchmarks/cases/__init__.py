@@ -9,10 +9,12 @@ from benchmarks.cases import (
     idle,
     inbox,
     lease,
+    relay,
     restart,
     search,
     send,
     start,
+    told,
     weight,
 )
 from benchmarks.report import Report
@@ -22,6 +24,8 @@ CASES: Final[dict[str, Callable[[Workshop, Report], None]]] = {
     "S1": send.run,
     "S4": inbox.run,
     "S5": search.run,
+    "S6": relay.run,
+    "S7": told.run,
     "S8": start.run,
     "S12": weight.run,
     "S13": idle.run,

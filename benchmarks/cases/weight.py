@@ -4,7 +4,7 @@ import sys
 from contextlib import ExitStack
 from typing import Final
 
-from benchmarks import stores
+from benchmarks import hosts, stores
 from benchmarks.report import Report, at_most, figure_at_most
 from benchmarks.wire import Line
 from benchmarks.workshop import (
@@ -41,6 +41,7 @@ def run(workshop: Workshop, report: Report) -> None:
         [large_kib / 1024],
         figure_at_most(25, "≤ +25 MiB"),
     )
+    _linked(workshop, report, idle_kib)
     count = workshop.scale.sessions
     each_kib = _crowded(workshop, count)
     report.state(
@@ -92,6 +93,26 @@ def _large(workshop: Workshop) -> int:
         _read(line)
         line.close()
         return daemon.rss_kib()
+
+
+def _linked(workshop: Workshop, report: Report, idle_kib: int) -> None:
+    """What the first link brings (the network is loaded), and what each further one does."""
+    rss_kib, most = {}, workshop.scale.links
+    for count in (1, most):
+        with ExitStack() as open_now:
+            hub, others = hosts.star(workshop, count)
+            for daemon in (hub, *others):
+                open_now.enter_context(daemon)
+            line = Line.of_session(hub.socket)
+            register(line, stores.READER)
+            hosts.wait_until_linked(line, count)
+            _read(line)
+            rss_kib[count] = hub.rss_kib()
+            line.close()
+    first_mib = (rss_kib[1] - idle_kib) / 1024
+    report.state("S12", "memory added by a first link", "MiB", [first_mib])
+    each_kib = (rss_kib[most] - rss_kib[1]) / (most - 1)
+    report.state("S12", f"memory added by each link up to {most}", "KiB", [each_kib])
 
 
 def _read(line: Line) -> None:

@@ -52,6 +52,11 @@ def parse(raw: bytes, max_bytes: int) -> JsonValue:
     return _read(raw, max_bytes, signed=True)
 
 
+def encode_parsed(value: JsonValue) -> str:
+    """As `encode`, of what `parse` gave: all that there is to refuse has been looked for there."""
+    return _ENCODER.encode(value)
+
+
 def parse_line(raw: bytes, max_bytes: int) -> JsonValue:
     """Read one JSON-RPC line: the refusals of `parse`, but any key and finite floats pass.
 

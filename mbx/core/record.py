@@ -27,7 +27,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from mbx.core import keys, limits
-from mbx.core.canonical import CanonicalError, JsonValue, encode, parse
+from mbx.core.canonical import CanonicalError, JsonValue, encode, encode_parsed, parse
 
 KINDS: Final = (
     "message",
@@ -195,7 +195,7 @@ def inspect(kind: str, payload: str, *, audience: str | None) -> dict[str, JsonV
 def _judged(kind: str, payload: str, received: bytes, audience: str | None) -> dict[str, JsonValue]:
     """Steps 4 to 7; `received` are the bytes of `payload`."""
     content = _parsed(received)  # 4
-    if encode(content) != payload:  # 5
+    if encode_parsed(content) != payload:  # 5
         raise RecordError(5, "payload is not the canonical encoding of its content")
     _check_shape(kind, content)  # 6
     _check_audience(content.get("aud"), audience)  # 7

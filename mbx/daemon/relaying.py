@@ -42,10 +42,18 @@ class _Taken:
     recipients: list[int] = field(default_factory=list)
     delivered: list[Fact] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    senders: dict[str, int] = field(default_factory=dict)
+    """Rows of the peer's identities that were looked up, by id: they stay."""
+    mailboxes: dict[str, "_Mailbox"] = field(default_factory=dict)
+    """Of recipients here that were looked up: what a peer says changes none of them."""
     answers: int = 0
     """Records that were queued for the stream back."""
     signed_ms: int | None = None
     """When the last record that is believed was signed, by the clock of its host."""
+
+
+_Mailbox = tuple[str, Recipient | None] | None
+"""Id and mailbox of a recipient, None for one of another host; no mailbox for a closed one."""
 
 
 class Unacceptable(Exception):
@@ -83,14 +91,14 @@ def accept(
     signed_ms = taken.signed_ms
     lag_ms = None if signed_ms is None else context.moment.now_ms - signed_ms
     outbox.received(tx, peer_no, seq, head, lag_ms)
+    if taken.recipients:  # first: whoever waits for mail is told before any receipt leaves
+        taken.effects.append(Arrived(tuple(dict.fromkeys(taken.recipients))))
     facts = [(peer_no, fact) for fact in taken.delivered]
     taken.effects += receipting.state_all(
         tx, context.host, context.moment, facts, receipting.NOBODY
     )
     if taken.answers:
         taken.effects.append(Queued((peer_no,)))
-    if taken.recipients:
-        taken.effects.append(Arrived(tuple(dict.fromkeys(taken.recipients))))
     return Answer({"upto": seq}, tuple(taken.effects))
 
 
@@ -142,12 +150,12 @@ def _signers(taken: _Taken, record: Record) -> dict[str, bytes]:
 
 def _message(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> None:
     context, tx, peer = taken.context, taken.tx, taken.peer
-    if messages.by_id(tx, record.id) is not None:
+    if messages.is_known(tx, record.digest):
         return  # it came by another way, or again after a restore: once is for ever
     is_letter = record.kind == OWNER_MAIL
     relayed = (message.read_relayed_letter if is_letter else message.read_relayed)(payload)
-    sender_no = _sender(context, tx, peer, relayed.sender)
-    wanted = [_mailbox(tx, party) for party in relayed.to]
+    sender_no = _sender(taken, relayed.sender)
+    wanted = [_mailbox(taken, party) for party in relayed.to]
     here = [found for found in wanted if found is not None]
     if not here:
         raise Unacceptable("unknown-recipient")
@@ -170,10 +178,15 @@ def _message(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) ->
     ]
 
 
-def _sender(context: Context, tx: Tx, peer: PeerRow, party: Party) -> int:
+def _sender(taken: _Taken, party: Party) -> int:
     """The row of the sender, which its own host may not have told of yet."""
+    known_no = taken.senders.get(party.identity)
+    if known_no is not None:
+        return known_no
+    tx, peer = taken.tx, taken.peer
     known = peers.identity_of(tx, peer.no, party.identity)
     if known is not None:
+        taken.senders[party.identity] = known.no
         return known.no
     if party.name != names.OWNER:
         names.check_name(party.name)
@@ -185,12 +198,18 @@ def _sender(context: Context, tx: Tx, peer: PeerRow, party: Party) -> int:
         role="",
         description="",
         retired=False,
-        now_ms=context.moment.now_ms,
+        now_ms=taken.context.moment.now_ms,
     )
 
 
-def _mailbox(tx: Tx, party: Party) -> tuple[str, Recipient | None] | None:
-    """Id and mailbox of a recipient, None for one of another host; no mailbox for a closed one."""
+def _mailbox(taken: _Taken, party: Party) -> _Mailbox:
+    """Where mail for a recipient goes; each is looked up once."""
+    if party.identity not in taken.mailboxes:
+        taken.mailboxes[party.identity] = _looked_up(taken.tx, party)
+    return taken.mailboxes[party.identity]
+
+
+def _looked_up(tx: Tx, party: Party) -> _Mailbox:
     identity = identities.by_identity(tx, party.identity)
     if identity is None:
         return None
@@ -235,9 +254,11 @@ def _deliver(
 def _receipt(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> None:
     """Only the host that has a mailbox may state what became of mail in it; never backwards."""
     tx, peer = taken.tx, taken.peer
-    for fact in receipt.read(payload):
-        message_no = messages.by_id(tx, fact.message)
-        recipient = peers.identity_of(tx, peer.no, fact.recipient)
+    facts = receipt.read(payload)
+    theirs = {fact.recipient for fact in facts}
+    recipients = {one: peers.identity_of(tx, peer.no, one) for one in theirs}
+    for fact in facts:
+        message_no, recipient = messages.by_id(tx, fact.message), recipients[fact.recipient]
         if message_no is None or recipient is None:
             continue
         copy = messages.copy_to(tx, message_no, recipient.no)

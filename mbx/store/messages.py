@@ -303,6 +303,12 @@ def by_id(tx: Tx, record_id: str) -> int | None:
     return next((int(no) for no, found in rows if found == record_id), None)
 
 
+def is_known(tx: Tx, digest: bytes) -> bool:
+    """Whether the message of this record is here."""
+    rows = tx.all("SELECT digest FROM messages WHERE id8 = ?", (id8(digest),))
+    return any(row[0] == digest for row in rows)
+
+
 def origin(tx: Tx, no: int) -> Origin:
     """Who sent a message, and in which thread; it exists."""
     row = tx.one("SELECT id, thread, sender_no FROM messages WHERE no = ?", (no,))

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mbx.core import limits
-from mbx.core.canonical import CanonicalError, JsonValue, encode, parse, parse_line
+from mbx.core.canonical import CanonicalError, JsonValue, encode, encode_parsed, parse, parse_line
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CAP = 4 * 1024 * 1024
@@ -248,6 +248,7 @@ def test_any_bytes_are_read_or_refused_and_never_break_the_reader(raw: bytes | s
     if reason(parse, raw, CAP) is None:
         assert parse(raw, CAP) == parse_line(raw, CAP) == json.loads(raw)
         assert parse(encode(parse(raw, CAP)).encode(), CAP) == parse(raw, CAP)
+        assert encode_parsed(parse(raw, CAP)) == encode(parse(raw, CAP))
 
 
 # --- bounds: one below, at, one above ------------------------------------------------------------

@@ -84,6 +84,23 @@ async def test_a_brief_read_is_answered_at_once_when_nothing_else_is_under_way(
     serving.cancel()
 
 
+async def test_a_brief_read_that_follows_from_a_commit_is_answered_at_once(
+    database: Database,
+) -> None:
+    committer = Committer(database)
+    answers: list[Any] = []
+
+    def look(outcome: Any) -> None:
+        committer.read(lambda tx: tx.one("SELECT 1"), answers.append, brief=True)
+        answers.append(outcome)
+
+    committer.write(bump, look)
+    serving = asyncio.create_task(committer.serve())
+    await asyncio.wait_for(committer.drain(), 10)
+    assert answers == [Committed((1,), 1), Committed(1, 1)], "before anything else could wait"
+    serving.cancel()
+
+
 async def test_a_reader_waits_for_one_unit_of_a_group_and_all_units_are_answered_in_order(
     database: Database,
 ) -> None:

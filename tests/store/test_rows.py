@@ -382,6 +382,9 @@ def test_ids_that_share_their_first_eight_bytes_are_told_apart(store: Store) -> 
     assert len(store.do(lambda tx: messages.received(tx, alice.no, parse_prefix("zzzzzz")))) == 2
     sent = store.do(lambda tx: messages.sent_one(tx, alice.no, whole))
     assert [head.id for head in sent] == [crockford(first)]
+    third = b"\xff" * 8 + b"c" * 24
+    known = [store.do(lambda tx, d=one: messages.is_known(tx, d)) for one in (first, second, third)]  # type: ignore[misc]
+    assert known == [True, True, False]
 
 
 def test_sent_pages_are_newest_first(store: Store) -> None:

@@ -42,6 +42,11 @@ class _Queue:
         self._arrived.set()
         self.empty.clear()
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no unit waits or is with the store's thread; the last may still be answered."""
+        return not (self._waiting or self._running)
+
     async def serve(self) -> None:
         while True:
             await self._arrived.wait()
@@ -98,9 +103,10 @@ class Committer:
         """Run `unit` over the next snapshot.
 
         A `brief` one, when nothing else is under way, runs here and now: two changes of threads
-        cost more than the reading itself.
+        cost more than the reading itself. That is so too while the last commit is being answered:
+        whoever watches is told of it, and a link looks what is new.
         """
-        if brief and self.unused:
+        if brief and self._writes.is_at_rest and self._reads.is_at_rest:
             done(self._database.read_here(unit))
         else:
             self._reads.add(unit, done)
