@@ -22,7 +22,7 @@ from mbx.core.text import visible
 from mbx.owner import keyfile, requests, signing
 from mbx.owner.draft import CONFIRM_ID_CHARS, Draft, Expected, read_draft
 from mbx.owner.keyfile import SealedKey
-from mbx.owner.terminal import Terminal
+from mbx.owner.terminal import Terminal, departing
 from mbx.wire import JsonObject
 
 _NEWS_S: Final = 40.0
@@ -129,14 +129,19 @@ class Ceremony:
 
     @contextmanager
     def declining(self) -> Iterator[None]:
-        """Whoever leaves inside, in whatever way, declines; once it is signed, only leaves."""
-        try:
-            yield
-        except BaseException:
-            if not self._has_agreed and not self._told.get("end"):
-                with suppress(MbxError):
-                    self._session.ask("pair.decline", run=self._told["run"])
-            raise
+        """Whoever leaves inside, in whatever way, declines; once it is signed, only leaves.
+
+        A terminal that is closed, and any other signal that ends the process, is such a way.
+        """
+        with departing() as departure:
+            try:
+                yield
+            except BaseException:
+                departure.hold()
+                if not self._has_agreed and not self._told.get("end"):
+                    with suppress(MbxError):
+                        self._session.ask("pair.decline", run=self._told["run"])
+                raise
 
     def hold(self) -> JsonObject:
         """All of it; what came of it. Raises MbxError for every other end."""

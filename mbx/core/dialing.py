@@ -50,7 +50,8 @@ class Dialling:
 
     `due_ms` (monotonic) is None while a try runs, while a link stands, or when it is for the other
     to dial. `failures` are those in a row; `tried_ms` is when the last try began, `stood_ms` since
-    when a link stands, whoever dialled it.
+    when a link stands, whoever dialled it. `is_first`: no link has stood since the pairing, so
+    nobody knows yet whether the other can dial, and whoever can does so without standing by.
     """
 
     initiative: Initiative
@@ -59,11 +60,17 @@ class Dialling:
     is_trying: bool = False
     tried_ms: int | None = None
     stood_ms: int | None = None
+    is_first: bool = False
 
     @classmethod
-    def begin(cls, what: Initiative, now_ms: int) -> "Dialling":
+    def begin(cls, what: Initiative, now_ms: int, *, is_first: bool = False) -> "Dialling":
         """At the start, or for a new peer: try now, or leave the other a moment to do it."""
-        return _due_in(cls(what), 0, now_ms)
+        return _due_in(cls(what, is_first=is_first), 0, now_ms)
+
+    def paired(self, now_ms: int) -> "Dialling":
+        """Both hosts have recorded the pairing only now: earlier tries could not succeed."""
+        anew = replace(self, failures=0)
+        return anew if self.due_ms is None else _due_in(anew, 0, now_ms)
 
     def trying(self, now_ms: int) -> "Dialling":
         """A try begins. Raises ValueError when none is due: there is one at a time."""
@@ -86,7 +93,7 @@ class Dialling:
 
         A try of ours that still runs is to be given up, and not reported any more.
         """
-        return replace(self, due_ms=None, is_trying=False, stood_ms=now_ms)
+        return replace(self, due_ms=None, is_trying=False, stood_ms=now_ms, is_first=False)
 
     def ended(self, code: str, now_ms: int, chance: bytes) -> "Dialling":
         """The link that stood is gone, and there is no other.
@@ -128,5 +135,5 @@ def _after(state: Dialling, failures: int, code: str, now_ms: int, chance: bytes
 def _due_in(state: Dialling, wait_ms: int, now_ms: int) -> Dialling:
     if state.initiative == "wait":
         return replace(state, due_ms=None)
-    leave_ms = STAND_BY_MS if state.initiative == "stand-by" else 0
+    leave_ms = STAND_BY_MS if state.initiative == "stand-by" and not state.is_first else 0
     return replace(state, due_ms=now_ms + wait_ms + leave_ms)

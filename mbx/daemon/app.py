@@ -105,14 +105,8 @@ class Daemon:
         self._watch = DeathWatch(loop)
         self._holders = Holders(world, self._watch, self._bury)
         self._credentials = Credentials(paths)
-        facts = Facts(
-            os.getpid(),
-            __version__,
-            PROTOCOL,
-            paths.home(),
-            paths.socket_path(),
-            world.monotonic_ms(),
-        )
+        where, started_ms = (paths.home(), paths.socket_path()), world.monotonic_ms()
+        facts = Facts(os.getpid(), __version__, PROTOCOL, *where, started_ms)
         self._encounters = Encounters()
         self._second_place = SecondPlace(paths.floor_path(), boot.host, boot.floor, world, journal)
         self._dispatcher = Dispatcher(
@@ -129,9 +123,12 @@ class Daemon:
             network=self._network_state,
             proven=self._proven,
         )
-        self._pairings = Pairings(boot.host, world, self._network, own_addresses, self._log_defect)
-        serve = self._pairings.serve
-        self._relay = Relay(paths, self._dispatcher, self._submit, serve, journal, _reachable)
+        self._pairings = Pairings(
+            boot.host, world, self._network, own_addresses, self._log_defect, self._paired
+        )
+        self._relay = Relay(
+            paths, self._dispatcher, self._submit, self._pairings.serve, journal, _reachable
+        )
         self._unburied: dict[int, str] = {}
         self._unmoved: set[int] = set()
         self._timers = Timers(
@@ -299,6 +296,9 @@ class Daemon:
 
     def _network(self, is_known: bool) -> Network:
         return self._relay.network(must_exist=is_known)
+
+    def _paired(self, key_id: str) -> None:
+        self._relay.links.paired(key_id)
 
     def _lease_changed(self, effect: Granted | Ended | Retired) -> None:
         if isinstance(effect, Granted):

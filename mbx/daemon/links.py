@@ -163,7 +163,9 @@ class Links:
             known = self._peers.get(no)
             what = self._initiative(row)
             if known is None:
-                known = self._peers[no] = _Peer(row, Dialling.begin(what, self._now_ms()))
+                is_first = row.seen_ms is None
+                begun = Dialling.begin(what, self._now_ms(), is_first=is_first)
+                known = self._peers[no] = _Peer(row, begun)
             elif known.row.dialled_at != row.dialled_at:
                 known.dialling = known.dialling.knowing(what, self._now_ms())
             known.row = row
@@ -197,6 +199,13 @@ class Links:
                 peer.dialling = peer.dialling.woken(self._now_ms())
                 self._set_timer(peer)
 
+    def paired(self, key_id: str) -> None:
+        """The other side of a pairing has recorded it too: a try can succeed from now on."""
+        peer = self._called(key_id)
+        if peer is not None:
+            peer.dialling = peer.dialling.paired(self._now_ms())
+            self._set_timer(peer)
+
     def queued(self, peer_nos: Iterable[int]) -> None:
         """Something was given a place in the streams to these peers."""
         for no in peer_nos:
@@ -213,7 +222,7 @@ class Links:
 
         None when it is not wanted: not paired any more, or the other one stays.
         """
-        peer = next((one for one in self._peers.values() if one.row.key_id == key_id), None)
+        peer = self._called(key_id)
         if peer is None or self._is_closed:
             wire.close()
             return None
@@ -482,6 +491,9 @@ class Links:
             peer.dialling = peer.dialling.trying(now_ms)
             self._dial(peer.row)
         self._set_timer(peer)
+
+    def _called(self, key_id: str) -> _Peer | None:
+        return next((one for one in self._peers.values() if one.row.key_id == key_id), None)
 
     def _of(self, connection: object) -> tuple[_Peer, _Connection] | None:
         for peer in self._peers.values():

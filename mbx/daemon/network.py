@@ -77,6 +77,11 @@ class Network:
         self.listening += self._listener.open(fresh)
         return self.listening
 
+    def shut(self, endpoints: Sequence[Endpoint]) -> None:
+        """Listen at these no longer."""
+        self._listener.shut(endpoints)
+        self.listening = [one for one in self.listening if one not in endpoints]
+
     def dial(self, row: PeerRow) -> None:
         """Try the addresses of a peer, one after the other."""
         self._begin(lambda: self._dial(row))

@@ -63,6 +63,9 @@ class Network(Protocol):
     def listen(self, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
         """Listen there too. Raises MbxError."""
 
+    def shut(self, endpoints: Sequence[Endpoint]) -> None:
+        """Listen at these no longer."""
+
     async def dial_pairing(self, endpoint: Endpoint) -> Channel:
         """A channel to whoever listens there. Raises Undialled."""
 
@@ -71,7 +74,8 @@ class Pairings:
     """The pairings of this daemon.
 
     `network` gives the network, and loads it at first (its argument: others have pinned our
-    certificate). `addresses` are those of this machine. `defect` hears of errors of ours.
+    certificate). `addresses` are those of this machine. `defect` hears of errors of ours. `paired`
+    is called with the other's key id when both sides have recorded a pairing.
     """
 
     def __init__(
@@ -81,12 +85,14 @@ class Pairings:
         network: Callable[[bool], Network],
         addresses: Callable[[], Sequence[str]],
         defect: Callable[[Exception], None],
+        paired: Callable[[str], None],
     ) -> None:
         self._host = host
         self._world = world
         self._network = network
         self._addresses = addresses
         self._defect = defect
+        self._paired = paired
         self._sides: dict[str, Side] = {}  # role -> the one that was begun last
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -167,7 +173,9 @@ class Pairings:
 
     def _invite(self, wanted: Invite) -> Result:
         network = self._network(wanted.is_known)
+        before = tuple(network.listening)
         listening = self._listen(network, wanted)
+        opened = tuple(one for one in listening if one not in before)
         now = self._clock()
         code = PairingCode.from_random(self._world.random_bytes(RANDOM_BYTES))
         own = self._own(network, wanted.owner, listening)
@@ -179,6 +187,8 @@ class Pairings:
             expires_ms=now.wall_ms + wanted.ttl_ms,
             until_ms=now.now_ms + wanted.ttl_ms,
             listening=tuple(map(str, listening)),
+            opened=self._inherited() + opened,
+            ended=lambda side: self._shut(network, side),
             invitation=Invitation(
                 code, keys.crockford(self._draw("invitation")), now.now_ms, wanted.ttl_ms
             ),
@@ -196,6 +206,19 @@ class Pairings:
             return list(network.listen(EVERYWHERE))
         except MbxError:  # without IPv6 on this machine
             return list(network.listen(EVERYWHERE[:1]))
+
+    def _inherited(self) -> tuple[Endpoint, ...]:
+        """What the invitation that is replaced had opened; it is for the new one to close."""
+        older = self._sides.get(INVITER)
+        if older is None or older.end is not None or older.has_agreed:
+            return ()
+        opened, older.opened = older.opened, ()
+        return opened
+
+    def _shut(self, network: Network, side: Side) -> None:
+        """Close what a pairing had opened that came to nothing; the store knows nothing of it."""
+        if not side.has_agreed:
+            network.shut(side.opened)
 
     def _join(self, wanted: Join) -> Result:
         network = self._network(wanted.is_known)
@@ -391,6 +414,8 @@ class Pairings:
             return
         if end.code == PAIRED:
             side.over(PAIRED)
+            if side.match is not None:
+                self._paired(side.match.pin.host)
         elif side.has_agreed:
             side.over("unanswered", f"{ENDS['unanswered'][0]} ({end.words})")
         elif end.code in ("lost", "timeout") and side.received is not None:

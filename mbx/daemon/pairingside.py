@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from mbx.core import keys, pairing
+from mbx.core.endpoints import Endpoint
 from mbx.core.limits import WRONG_PROOFS_MAX
 from mbx.core.pairing import Match, Own
 from mbx.core.pairing_run import PAIRED, Invitation, Inviter, Joiner
@@ -74,11 +75,16 @@ class Channel(Protocol):
         """Say goodbye behind what was written."""
 
 
+def _nobody(_: Side) -> None:
+    """Nobody wants to know."""
+
+
 @dataclass(eq=False)
 class Side:
     """One side: `id` names it to the command that began it.
 
     `expires_ms`: wall clock, for people; `until_ms` (monotonic): when it ends by itself.
+    `opened`: where this host listens for the sake of this pairing alone.
     `received`: what the other side's person sent along, None before they agreed; `is_cut`: the
     connection is gone, and our person may still agree. `end`: (code, what happened, what to do).
     """
@@ -90,6 +96,9 @@ class Side:
     expires_ms: int
     until_ms: int
     listening: tuple[str, ...] = ()
+    opened: tuple[Endpoint, ...] = ()
+    ended: Callable[[Side], None] = _nobody
+    """Called once, at its end."""
     invitation: Invitation | None = None
     dialled: str | None = None
     machine: Machine | None = None
@@ -143,6 +152,7 @@ class Side:
         self.end = (code.removesuffix("-here"), words or told[0], next_step or told[1])
         if self._timer is not None:
             self._timer.cancel()
+        self.ended(self)
         self.changed()
 
     def look(self, seen: int, settle: Settle) -> None:

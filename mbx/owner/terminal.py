@@ -249,6 +249,53 @@ class _Signals:
         self._noted = [number for number in self._noted if number in _ENDING]
 
 
+class Departed(BaseException):
+    """A signal that ends the process came inside `departing`: what is under way is cleaned up."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Departure:
+    """What becomes of signals that end the process while something must be cleaned up."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self._is_held = False
+
+    def hold(self) -> None:
+        """The cleaning up begins: from now on a signal waits until it is done."""
+        self._is_held = True
+
+    def take(self, number: int, _: FrameType | None) -> None:
+        """The handler. Raises Departed for the first signal; a closed terminal sends several."""
+        self.number = self.number or number
+        if not self._is_held:
+            self._is_held = True
+            raise Departed(number)
+
+
+@contextmanager
+def departing() -> Iterator[Departure]:
+    """Whatever ends this process (a closed terminal, SIGTERM) first unwinds what runs inside.
+
+    Then it ends as the signal would have ended it. Ignored signals stay ignored.
+    """
+    departure = Departure()
+    numbers = [n for n in _ENDING if signal.getsignal(n) == signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, departure.take)
+    try:
+        with suppress(Departed):
+            yield departure
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+        if departure.number is not None:
+            _die(departure.number)
+
+
 @contextmanager
 def _noted() -> Iterator[_Signals]:
     """Note ending and pausing signals instead of letting them act; ignored ones stay ignored."""
@@ -270,9 +317,11 @@ def _noted() -> Iterator[_Signals]:
 
 
 def _die(number: int) -> NoReturn:
-    """End as the signal would have ended the process."""
+    """End as the signal would have ended the process; inside `departing`, unwind first."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
+    if signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN):
+        signal.raise_signal(number)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     raise SystemExit(128 + number)

@@ -82,6 +82,30 @@ def test_who_dials_begins_at_once_who_stands_by_a_moment_later_who_waits_never()
     assert Dialling.begin("wait", 7).due_ms is None
 
 
+def test_before_the_first_link_nobody_stands_by_and_after_it_as_ever() -> None:
+    first = Dialling.begin("stand-by", 7, is_first=True)
+    assert first.due_ms == 7
+    failed = first.trying(7).failed("not-paired", 7, MOST)
+    assert failed.due_ms == 7 + 1_000
+    assert Dialling.begin("wait", 7, is_first=True).due_ms is None
+    assert first.stood(9).ended("lost", 10, LEAST).due_ms == 10 + STAND_BY_MS
+
+
+def test_once_both_have_recorded_the_pairing_a_try_is_due_and_pauses_start_again() -> None:
+    state = Dialling.begin("stand-by", 0, is_first=True)
+    for _ in range(6):
+        assert state.due_ms is not None
+        state = state.trying(state.due_ms).failed("not-paired", state.due_ms, MOST)
+    assert state.due_ms is not None
+    now_ms = state.due_ms - 20_000
+    assert (state.paired(now_ms).due_ms, state.paired(now_ms).failures) == (now_ms, 0)
+    trying = state.trying(state.due_ms).paired(now_ms)
+    assert (trying.due_ms, trying.is_trying) == (None, True)
+    assert trying.failed("not-paired", now_ms, MOST).due_ms == now_ms + 1_000
+    assert state.stood(5).paired(6).due_ms is None
+    assert Dialling.begin("wait", 0, is_first=True).paired(6).due_ms is None
+
+
 def test_there_is_one_try_at_a_time() -> None:
     trying = Dialling.begin("dial", 0).trying(0)
     assert trying.due_ms is None

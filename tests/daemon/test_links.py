@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mbx.core.errors import MbxError
+from mbx.core.limits import STAND_BY_MS
 from mbx.daemon import relaying
 from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import Work
@@ -308,6 +309,39 @@ def test_of_two_that_were_dialled_from_both_sides_both_keep_the_same_one(hosts: 
     smaller = two.here.desk.host.key_id < two.there.desk.host.key_id
     kept_first = [not wires["desk"].is_closed, not wires["lap"].is_closed]
     assert kept_first == [smaller, smaller]
+
+
+def test_a_pairing_that_both_have_recorded_makes_a_try_due(hosts: Any) -> None:
+    two: Pair = hosts.pair
+    hosts.do(two.cut)
+    hosts.do(lambda: two.here.desk.world.pass_ms(70_000))
+    two.here.dialled.clear()
+    [peer] = two.here.links._peers.values()
+    hosts.do(lambda: two.here.links._ring(peer))
+    hosts.do(lambda: two.here.links.unreachable(peer.row.no, "not-paired"))
+    hosts.do(lambda: two.here.links.paired(two.there.desk.host.key_id))
+    assert two.here.dialled == ["lap", "lap"]
+    assert two.here.state("lap").failures == 0
+    hosts.do(lambda: two.here.links.paired("nobody"))
+
+
+@pytest.mark.parametrize("seen_ms", [None, 5])
+def test_who_stands_by_dials_at_once_as_long_as_no_link_has_ever_stood(
+    hosts: Any, seen_ms: int | None
+) -> None:
+    two: Pair = hosts.pair
+    end = max((two.here, two.there), key=lambda one: one.desk.host.key_id)
+    [no] = end.desk.peer_nos.values()
+    hosts.do(lambda: end.links.know([], "0" * 26))
+    end.dialled.clear()
+    row = end.desk.peer(*end.desk.peer_nos)._replace(seen_ms=seen_ms)
+    hosts.do(lambda: end.links.know([row], "0" * 26))
+    state = end.links.state(no)
+    assert state is not None
+    if seen_ms is None:
+        assert (end.dialled, state.due_ms) == (list(end.desk.peer_nos), None)
+    else:
+        assert (end.dialled, state.due_ms) == ([], end.desk.world.monotonic_ms() + STAND_BY_MS)
 
 
 def test_a_try_is_due_at_once_and_after_a_failure_later(hosts: Any) -> None:

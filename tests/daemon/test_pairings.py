@@ -14,11 +14,14 @@ from mbx.core.endpoints import Endpoint
 from mbx.core.limits import WRONG_PROOFS_MAX
 from mbx.core.pairing_code import PairingCode
 from mbx.core.pairing_run import refusal_text
+from mbx.daemon.context import Answer
 from mbx.daemon.effects import Agreed, Paired, Queued
 from mbx.daemon.pairings import EVERYWHERE, told_addresses
 from mbx.store import hosts, peers
+from mbx.store.database import Committed, Outcome, Refused
 from tests.support.meetings import (
     DESK_AT,
+    NEWS_S,
     MeetingDesk,
     WireEnd,
     connect,
@@ -134,10 +137,28 @@ async def test_an_invitation_needs_an_owner_and_says_how_to_get_one(bare: Meetin
     assert bare.wires.listening == []
 
 
-@pytest.mark.parametrize("method", ["invite", "join", "state", "decline", "enclose", "adopt"])
+@pytest.mark.parametrize("method", ["invite", "join", "state", "enclose", "adopt"])
 async def test_pairing_is_for_the_owners_terminal_alone(desk: MeetingDesk, method: str) -> None:
     for caller in (shell(5), at_terminal(shell(5), "below an agent CLI")):
         assert desk.refusal(caller, f"pair.{method}").code == "owner-required"
+
+
+async def test_whoever_knows_a_run_may_say_no_for_its_terminal_may_be_closed(
+    desk: MeetingDesk,
+) -> None:
+    invited = await desk.ask("pair.invite")
+
+    async def decline(run: str) -> Outcome[Answer]:
+        answer = desk.carry_out(desk.work(shell(5), "pair.decline", {"run": run}))
+        outcome: asyncio.Future[Outcome[Answer]] = asyncio.get_running_loop().create_future()
+        assert answer.sequel is not None
+        desk.pairings.carry_out(answer.sequel, outcome.set_result)
+        return await asyncio.wait_for(outcome, NEWS_S)
+
+    assert isinstance(await decline("0" * 26), Refused)
+    assert (await desk.ask("pair.state", run=invited["run"]))["state"] == "waiting"
+    assert isinstance(await decline(invited["run"]), Committed)
+    assert (await desk.ask("pair.state", run=invited["run"]))["end"]["code"] == "declined"
 
 
 async def test_an_inviter_listens_where_it_is_told_or_did_or_everywhere(
@@ -172,6 +193,67 @@ async def test_addresses_are_told_in_their_one_spelling() -> None:
     assert told_addresses(listening, own) == ("10.0.0.1:5", "[::1]:6")
     many = lambda: [f"10.0.0.{n}" for n in range(20)]  # noqa: E731
     assert len(told_addresses(EVERYWHERE, many)) == 8
+
+
+EVERY = [str(one) for one in EVERYWHERE]
+
+
+async def test_what_only_a_pairing_opened_is_closed_when_it_comes_to_nothing(
+    desk: MeetingDesk, laptop: MeetingDesk
+) -> None:
+    def listening() -> list[str]:
+        return [str(one) for one in desk.wires.listening]
+
+    invited = await desk.ask("pair.invite")
+    assert listening() == EVERY
+    await desk.ask("pair.decline", run=invited["run"])
+    assert listening() == []
+    expired = await desk.ask("pair.invite", ttl_ms=1_000)
+    assert listening() == EVERY
+    await desk.ask("pair.state", run=expired["run"], seen=expired["seen"])
+    assert listening() == []
+    for who, side in (("desk", desk), ("laptop", laptop)):
+        met = await meet(desk, laptop)
+        run = met.at_desk["run"] if who == "desk" else met.at_laptop["run"]
+        await side.ask("pair.decline", run=run)
+        assert await met.ends() == ("declined", "declined")
+        assert listening() == []
+
+
+async def test_an_invitation_that_takes_the_place_of_another_has_its_port_too(
+    desk: MeetingDesk,
+) -> None:
+    await desk.ask("pair.invite", listen="127.0.0.1:4711")
+    second = await desk.ask("pair.invite", listen="127.0.0.1:4712")
+    both = ["127.0.0.1:4711", "127.0.0.1:4712"]
+    assert second["listening"] == [str(one) for one in desk.wires.listening] == both
+    await desk.ask("pair.decline", run=second["run"])
+    assert desk.wires.listening == []
+
+
+async def test_a_port_that_was_open_before_or_belongs_to_a_pairing_stays_open(
+    desk: MeetingDesk, laptop: MeetingDesk, tmp_path: Path
+) -> None:
+    met = await meet(desk, laptop)
+    await desk.agree(met.pairing)
+    await laptop.ask("pair.decline", run=met.at_laptop["run"])  # signed here alone: it is recorded
+    assert await met.ends() == ("unanswered", "declined")
+    assert [str(one) for one in desk.wires.listening] == EVERY
+    invited = await desk.ask("pair.invite", listen="127.0.0.1:4711")
+    await desk.ask("pair.decline", run=invited["run"])
+    assert [str(one) for one in desk.wires.listening] == EVERY
+
+
+async def test_who_signed_first_is_told_when_the_other_has_recorded_it_too(
+    desk: MeetingDesk, laptop: MeetingDesk
+) -> None:
+    met = await meet(desk, laptop)
+    await desk.agree(met.pairing)
+    await laptop.heard(met.at_laptop["run"])
+    assert desk.paired == laptop.paired == []
+    await laptop.agree(met.pairing)
+    assert await met.ends() == ("paired", "paired")
+    assert desk.paired == [laptop.host.key_id]
 
 
 async def test_wrong_codes_are_told_and_the_fifth_burns_the_invitation(

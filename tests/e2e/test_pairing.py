@@ -195,14 +195,47 @@ def test_ctrl_c_declines_and_leaves_the_terminal_as_it_was(two: Two) -> None:
     code = one.pair()
     one.screen.type("\x03")
     assert one.finish().status == 130
-    other.join(one, code)
-    assert "no open invitation" in refused(other.finish(), "peer-refused")
+    other.join(one, code)  # nobody listens there any more
+    assert "Connection refused" in refused(other.finish(), "peer-refused")
     other.join(one, one.pair())
     assert one.compare() == other.compare()
     one.screen.type("\x03")
     assert one.finish().status == 130
     refused(other.says_yes_in_vain(), "closed")
     assert termios.tcgetattr(one.shell.keyboard) == before
+
+
+@pytest.mark.parametrize("at", ["waiting", "comparing"])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, None], ids=str)
+def test_a_command_that_is_ended_declines_also_when_its_terminal_is_closed(
+    tmp_path: Path, two: Two, at: str, how: signal.Signals | None
+) -> None:
+    """`how` None: the terminal is closed, by which shell and command get SIGHUP."""
+    one, other = two
+    inviter = Person(one.desk)
+    code = inviter.pair()
+    if at == "comparing":
+        other.join(inviter, code)
+        assert inviter.compare() == other.compare()
+    [child] = (
+        Path(f"/proc/{inviter.shell.pid}/task/{inviter.shell.pid}/children").read_text().split()
+    )
+    pidfd = os.pidfd_open(int(child))
+    if how is not None:
+        signal.pidfd_send_signal(pidfd, how)
+        assert inviter.finish().status == 128 + how
+        inviter.shell.close()
+    else:
+        os.dup2(os.open(os.devnull, os.O_RDWR), inviter.shell.keyboard)
+    assert select.select([pidfd], [], [], 15)[0], "the command goes on without its terminal"
+    os.close(pidfd)
+    if at == "comparing":
+        refused(other.says_yes_in_vain(), "closed")
+    else:
+        other.join(inviter, code)
+        assert "Connection refused" in refused(other.finish(), "peer-refused")
+    if how is None:
+        inviter.shell.close()
 
 
 def test_a_code_expires_and_says_so(two: Two) -> None:

@@ -98,6 +98,9 @@ class Wires:
         self.listening += [one for one in endpoints if one not in self.listening]
         return self.listening
 
+    def shut(self, endpoints: Sequence[Endpoint]) -> None:
+        self.listening = [one for one in self.listening if one not in endpoints]
+
     async def dial_pairing(self, endpoint: Endpoint) -> WireEnd:
         await asyncio.sleep(0)
         host = self.hosts.get(str(endpoint))
@@ -120,6 +123,8 @@ class MeetingDesk(PairedDesk):
     owner: Owner | None = None
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     defects: list[BaseException] = field(default_factory=list)
+    paired: list[str] = field(default_factory=list)
+    """Key ids of hosts with which a pairing is recorded on both sides, as this one was told."""
 
     async def leave(self) -> None:
         """End what is under way, and the store."""
@@ -214,7 +219,12 @@ def meeting_desk(folder: Path, label: str, owner_seed: int | None = 7) -> Meetin
         return made.wires
 
     made.pairings = Pairings(
-        made.host, made.world, network, lambda: ["192.0.2.7", "2001:db8::7"], made.defects.append
+        made.host,
+        made.world,
+        network,
+        lambda: ["192.0.2.7", "2001:db8::7"],
+        made.defects.append,
+        made.paired.append,
     )
     made.find_pairing = made.pairings.proven
     if owner_seed is not None:

@@ -215,7 +215,14 @@ async def accept(
                 await asyncio.sleep(_PAUSE_S)
                 loop.add_reader(listening, ready.set)
     finally:
-        loop.remove_reader(listening)
+        if listening.fileno() >= 0:  # else `forgo` was faster
+            loop.remove_reader(listening)
+
+
+def forgo(listening: socket.socket) -> None:
+    """Let nobody in there from now on, at once; its `accept` is to be cancelled."""
+    asyncio.get_running_loop().remove_reader(listening)
+    listening.close()
 
 
 def _accept_some(

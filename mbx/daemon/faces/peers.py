@@ -59,8 +59,7 @@ class Listener:
         self._callers = callers
         self._crowd = crowd
         self._terms = terms
-        self._listening: list[socket.socket] = []
-        self._accepting: list[asyncio.Task[None]] = []
+        self._listening: dict[Endpoint, tuple[socket.socket, asyncio.Task[None]]] = {}
         self._greeting: set[asyncio.Task[None]] = set()
         self._unused: dict[asyncio.Task[None], socket.socket] = {}
 
@@ -74,19 +73,27 @@ class Listener:
             for listening in sockets:
                 listening.close()
             raise
-        most = networks.descriptors_max()
+        most, opened = networks.descriptors_max(), []
         for listening in sockets:
             work = networks.accept(listening, self._welcome, self._crowd.counts, most)
-            self._accepting.append(asyncio.create_task(work))
-        self._listening += sockets
-        return [networks.bound(listening) for listening in sockets]
+            opened.append(networks.bound(listening))
+            self._listening[opened[-1]] = (listening, asyncio.create_task(work))
+        return opened
+
+    def shut(self, endpoints: Sequence[Endpoint]) -> None:
+        """Listen at these no longer; who came in there may stay."""
+        for endpoint in endpoints:
+            found = self._listening.pop(endpoint, None)
+            if found is not None:
+                listening, accepting = found
+                accepting.cancel()
+                networks.forgo(listening)
 
     async def close(self) -> None:
         """Let nobody in any more, and end every channel that came in here."""
-        await _ended(self._accepting)
-        for listening in self._listening:
-            listening.close()
-        self._listening.clear()
+        accepting = [task for _, task in self._listening.values()]
+        self.shut(list(self._listening))
+        await _ended(accepting)
         await _ended(self._greeting)
 
     def _welcome(self, stranger: Stranger) -> None:

@@ -1,5 +1,8 @@
 """`pair.*`: for the owner's terminal alone. What they ask for happens in `mbx.daemon.pairings`.
 
+`pair.decline` is open to whoever knows the run, which only the command of that terminal was told: a
+command whose terminal has been closed sits at none any more, and must still be able to say no.
+
 A code comes in and goes out over the local socket only; no method that knows one keeps its answer.
 """
 
@@ -12,9 +15,9 @@ from mbx.core.pairing_code import PairingCode, parse_code
 from mbx.core.record import Record
 from mbx.daemon import applying, drafting, peering
 from mbx.daemon.context import Answer, Context
-from mbx.daemon.gate import OwnerTerminal
+from mbx.daemon.gate import Open, OwnerTerminal
 from mbx.daemon.methods.owner import RECORD_FIELDS, read_record
-from mbx.daemon.methods.table import owner_method
+from mbx.daemon.methods.table import open_method, owner_method
 from mbx.daemon.params import Params
 from mbx.daemon.sequels import Decline, Enclose, Invite, Join, Look
 from mbx.store import hosts, owners, peers
@@ -80,7 +83,7 @@ def _read_decline(params: Params) -> str:
     return params.string("run")
 
 
-def _decline(context: Context, tx: Tx, caller: OwnerTerminal, run: str) -> Answer:
+def _decline(context: Context, tx: Tx, caller: Open, run: str) -> Answer:
     return Answer({}, sequel=Decline(run))
 
 
@@ -136,7 +139,7 @@ METHODS: Final = (
         writes=False,
         brief=True,
     ),
-    owner_method(
+    open_method(
         "pair.decline", "Say no to a pairing, or leave it.", _read_decline, _decline, writes=False
     ),
     owner_method(

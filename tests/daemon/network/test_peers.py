@@ -221,6 +221,20 @@ async def test_an_address_that_is_taken_is_named_and_nothing_is_left_open(home: 
         home.listener.open([Endpoint("192.0.2.1", 24629)])
 
 
+async def test_what_is_shut_lets_nobody_in_any_more_and_can_be_opened_again(home: Home) -> None:
+    [other] = home.listener.open([Endpoint(LOOPBACK, 0)])
+    channel = await home.dialled(home.peers[0])
+    home.listener.shut([other, Endpoint(LOOPBACK, 1)])
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(other.host, other.port)
+    assert await says(channel, "still here") == "still here"
+    assert home.listener.open([other]) == [other]
+    home.listener.shut([home.endpoint])
+    assert await says(channel, "who came in may stay") == "who came in may stay"
+    home.endpoint = other
+    assert await says(await home.dialled(home.peers[1]), "by the other one") == "by the other one"
+
+
 async def test_a_listener_that_closes_ends_what_came_in_and_lets_nobody_in(home: Home) -> None:
     channel, joiner = await home.dialled(home.peers[0]), await home.joined()
     idle = await home.caller(plain=True)
