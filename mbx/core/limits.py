@@ -178,6 +178,8 @@ QUEUE_MESSAGES_MAX: Final = 100_000
 QUEUE_MAX_BYTES: Final = 512 * 1024 * 1024
 UNOFFERED_MAX_MS: Final = 72 * 60 * 60 * 1000
 """A message that no link was ever handed for so long returns to its sender."""
+FAREWELL_MAX_MS: Final = 30 * 24 * 60 * 60 * 1000
+"""For so long a removed host that was not reached is dialled, to be told that it is removed."""
 TOMBSTONE_MS: Final = 7 * 24 * 60 * 60 * 1000
 """For so long an acknowledged place can be offered again, and its head be compared."""
 

@@ -62,7 +62,8 @@ CallLater = Callable[[float, Callable[[], None]], Timer]
 """Have something called in so many seconds."""
 
 
-def _by_the_loop(delay_s: float, act: Callable[[], None]) -> Timer:
+def by_the_loop(delay_s: float, act: Callable[[], None]) -> Timer:
+    """Timers of the running loop."""
     return asyncio.get_running_loop().call_later(delay_s, act)
 
 
@@ -137,7 +138,7 @@ class Links:
         self._submit = submit
         self._dial = dial
         self._log = log
-        self._call_later = call_later or _by_the_loop
+        self._call_later = call_later or by_the_loop
         self._peers: dict[int, _Peer] = {}
         self._is_closed = False
 

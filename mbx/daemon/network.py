@@ -11,6 +11,8 @@ from typing import Final
 
 from mbx.core.endpoints import Endpoint, parse_endpoint
 from mbx.core.errors import MbxError
+from mbx.core.frames import Bye, encode
+from mbx.core.limits import HELLO_DEADLINE_MS
 from mbx.core.pairing import certificate_hash
 from mbx.daemon import certificates
 from mbx.daemon.certificates import Context, TlsKey
@@ -18,7 +20,8 @@ from mbx.daemon.faces import peers as face
 from mbx.daemon.faces.channels import Channel, ChannelEnded
 from mbx.daemon.faces.networks import Crowd
 from mbx.daemon.faces.peers import Callers, Listener, Pinned, Undialled
-from mbx.daemon.links import Links
+from mbx.daemon.farewells import TOLD
+from mbx.daemon.links import UNPAIRED, Links
 from mbx.daemon.linkstate import RoundTrip
 from mbx.store.peers import PeerRow
 
@@ -28,7 +31,8 @@ _UNREACHABLE: Final = "unreachable"
 class Network:
     """The listener, the dials and the channels of this host.
 
-    `serve_pairing` runs for each connection that may only pair. `defect` hears of errors of ours.
+    `serve_pairing` runs for each connection that may only pair. `parted` gets the outcome of each
+    `part`: the row's key and a code. `defect` hears of errors of ours.
     """
 
     def __init__(
@@ -36,12 +40,14 @@ class Network:
         tls: TlsKey,
         links: Links,
         serve_pairing: Callable[[Channel], Awaitable[None]],
+        parted: Callable[[int, str], None],
         now_ms: Callable[[], int],
         defect: Callable[[BaseException], None],
     ) -> None:
         self.tls = tls
         self.crowd = Crowd()
         self._links = links
+        self._parted = parted
         self._now_ms = now_ms
         self._defect = defect
         self._anchors: dict[str, bytes] = {}
@@ -86,6 +92,10 @@ class Network:
         """Try the addresses of a peer, one after the other."""
         self._begin(lambda: self._dial(row))
 
+    def part(self, row: PeerRow) -> None:
+        """Try to tell a removed host that it is removed."""
+        self._begin(lambda: self._part(row))
+
     async def dial_pairing(self, endpoint: Endpoint) -> Channel:
         """A channel to whoever listens there. Raises Undialled."""
         context = certificates.joining()
@@ -107,18 +117,27 @@ class Network:
         return self._context
 
     async def _dial(self, row: PeerRow) -> None:
+        found = await self._reached(row)
+        if isinstance(found, Channel):
+            await self._serve(found, is_ours=True)
+        else:
+            self._links.unreachable(row.no, found)
+
+    async def _part(self, row: PeerRow) -> None:
+        found = await self._reached(row)
+        self._parted(row.no, await _said_bye(found) if isinstance(found, Channel) else found)
+
+    async def _reached(self, row: PeerRow) -> Channel | str:
+        """A channel to the first address that is the pinned host's, or why there is none."""
         code = _UNREACHABLE
         for text in row.dialled_at:
             try:
-                channel = await self._dialled(parse_endpoint(text), row)
+                return await self._dialled(parse_endpoint(text), row)
             except Undialled as failure:
                 code = failure.code
             except (MbxError, ValueError):
                 code = _UNREACHABLE
-            else:
-                await self._serve(channel, is_ours=True)
-                return
-        self._links.unreachable(row.no, code)
+        return code
 
     async def _dialled(self, endpoint: Endpoint, row: PeerRow) -> Channel:
         context = certificates.dialling(self.tls, row.key_id, row.certificate)
@@ -145,6 +164,25 @@ class Network:
         task = asyncio.ensure_future(_run(work, self._defect))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _said_bye(channel: Channel) -> str:
+    """Tell a host that it is not paired any more; `TOLD` once it has hung up in good order.
+
+    Whoever has said its hello hears what comes next.
+    """
+    try:
+        async with asyncio.timeout(HELLO_DEADLINE_MS / 1000):
+            await channel.receive()
+            channel.send(encode(Bye(UNPAIRED)))
+            while True:
+                await channel.receive()
+    except TimeoutError:
+        return "timeout"
+    except ChannelEnded as ended:
+        return TOLD if ended.why == "closed" else "lost"
+    finally:
+        await channel.close()
 
 
 async def _run(

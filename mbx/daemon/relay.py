@@ -28,8 +28,9 @@ from mbx.daemon.effects import (
     Renamed,
     Retired,
 )
+from mbx.daemon.farewells import Farewells, due
 from mbx.daemon.journal import Journal, whence
-from mbx.daemon.links import Links
+from mbx.daemon.links import Links, by_the_loop
 from mbx.daemon.linkstate import NetworkState
 from mbx.daemon.world import moment
 from mbx.paths import Paths
@@ -73,6 +74,7 @@ class Relay:
         self._telling: asyncio.TimerHandle | None = None
         self._fault: str | None = None
         self.links = Links(dispatcher, submit, self._dial, journal.write)
+        self._farewells = Farewells(dispatcher.world, self._part, by_the_loop)
 
     # -- what the daemon asks ----------------------------------------------------------------------
 
@@ -146,7 +148,12 @@ class Relay:
                 must_exist=must_exist,
             )
             self._network = Network(
-                tls, self.links, self._serve_pairing, world.monotonic_ms, self._defect
+                tls,
+                self.links,
+                self._serve_pairing,
+                self._farewells.tried,
+                world.monotonic_ms,
+                self._defect,
             )
         return self._network
 
@@ -155,6 +162,7 @@ class Relay:
         if self._telling is not None:
             self._telling.cancel()
         self.links.close()
+        self._farewells.close()
         if self._network is not None:
             await self._network.close()
 
@@ -162,7 +170,8 @@ class Relay:
 
     def _know(self, every: Sequence[PeerRow], listen: Sequence[str], store_id: str) -> None:
         present = [row for row in every if row.ended_ms is None]
-        if not (present or listen or self._network):
+        parting = due(every, self._dispatcher.world.now_ms())
+        if not (present or listen or parting or self._network):
             return
         try:
             network = self.network(must_exist=bool(every))
@@ -175,6 +184,7 @@ class Relay:
             self._fault = error.message
         if self._network is not None:
             self.links.know(present, store_id)
+            self._farewells.know(parting)
             self._changed()
 
     def _changed(self) -> None:
@@ -186,6 +196,10 @@ class Relay:
     def _dial(self, row: PeerRow) -> None:
         if self._network is not None:
             self._network.dial(row)
+
+    def _part(self, row: PeerRow) -> None:
+        if self._network is not None:
+            self._network.part(row)
 
     def _tell(self) -> None:
         """Queue what peers do not know yet of the identities here."""

@@ -105,3 +105,21 @@ def test_a_host_that_was_away_is_turned_away_when_it_comes_back(two: Two) -> Non
     two.start_there()
     line = two.line_there()
     until(lambda: peer(line, "desk")["state"] == "removed-us", "it was turned away")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(90)  # it is dialled after five seconds, and again with pauses
+def test_a_host_that_was_away_and_cannot_dial_is_told_when_it_comes_back(two: Two) -> None:
+    two.stop_there()
+    until(lambda: peer(two.ana, "lap")["state"] == "down", "the link is gone")
+    human.do(two.owner, "unpair", name="lap")
+    two.start_there()
+    line = two.line_there()
+    assert peer(line, "desk")["addresses"] == []
+    told = until(
+        lambda: (found := peer(line, "desk"))["state"] == "removed-us" and found, "it was told"
+    )
+    assert told["reason"] == "that host has removed this one"
+    assert told["next"] == "mbx peers remove desk"
+    done = two.there.daemon.mbx("doctor")
+    assert "desk has removed this host" in done.stdout
