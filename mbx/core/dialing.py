@@ -15,8 +15,12 @@ from mbx.core.streams import STOPS
 
 Initiative = Literal["dial", "stand-by", "wait"]
 
-FUTILE: Final = frozenset({"unpaired", "version-mismatch", "wrong-host", *STOPS})
-"""Codes of a closed link after which another try helps only if somebody changes something."""
+FUTILE: Final = frozenset({"unpaired", "version-mismatch", *STOPS})
+"""Codes of a closed link after which another try helps only if somebody changes something.
+
+The peer itself says these. `wrong-host` is not among them: whoever sits on the way, or has got an
+address that was the peer's, can show another certificate, and must not silence a link by that.
+"""
 
 
 def initiative(ours: str, theirs: str, *, we_can: bool, they_can: bool | None) -> Initiative:

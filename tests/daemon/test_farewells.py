@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mbx.core.limits import FAREWELL_MAX_MS, REDIAL_MAX_MS, REDIAL_REFUSED_MS, STAND_BY_MS
+from mbx.core.limits import FAREWELL_MAX_MS, REDIAL_MAX_MS, STAND_BY_MS
 from mbx.daemon.farewells import TOLD, Farewells, due
 from mbx.store.peers import PeerRow
 from tests.support.office import HandWorld
@@ -100,13 +100,6 @@ def test_who_knows_it_already_is_left_alone(hall: Hall, code: str) -> None:
     hall.ring()
     hall.farewells.tried(2, code)
     assert hall.farewells.waiting == ["host-1"]
-
-
-def test_another_host_at_the_address_is_asked_hourly(hall: Hall) -> None:
-    hall.farewells.know([row(1)])
-    hall.ring()
-    hall.farewells.tried(1, "wrong-host")
-    assert hall.ring() >= REDIAL_REFUSED_MS / 1000
 
 
 def test_nothing_is_dialled_after_the_end_or_for_who_is_paired_again(hall: Hall) -> None:

@@ -20,8 +20,8 @@ from mbx.daemon.faces.peers import Callers, Listener, Undialled
 from tests.support.daemon import Daemon, Line, fresh_home
 from tests.support.hosts import free_port
 from tests.support.human import Human, signed
+from tests.support.wires import LOOPBACK, Flip, Wire
 
-LOOPBACK = "127.0.0.1"
 FLIPS = 80
 """Bytes that are flipped, one a run; spread over all that goes through."""
 
@@ -76,88 +76,22 @@ def is_fooled(*told: dict[str, Any]) -> bool:
     return one is not None and one == other
 
 
-class Wire:
-    """A port that goes to another one, byte by byte; one byte on the way may be flipped."""
-
-    def __init__(self, target: int) -> None:
-        self.flip_at: int | None = None
-        self.carried = 0
-        self.has_flipped = False
-        self._target = target
-        self._lock = threading.Lock()
-        self._round = 0
-        self._listening = socket.create_server((LOOPBACK, 0))
-        self.port: int = self._listening.getsockname()[1]
-        self._threads: list[threading.Thread] = []
-        self._sockets: list[socket.socket] = []
-        self._start(self._accept)
-
-    def arm(self, flip_at: int | None) -> None:
-        """Flip the byte at this place of all that goes over the next connection, in either way."""
-        with self._lock:
-            self.flip_at, self.carried, self.has_flipped = flip_at, 0, False
-            self._round += 1
-
-    def close(self) -> None:
-        for one in [self._listening, *self._sockets]:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(10)
-        for one in [self._listening, *self._sockets]:
-            one.close()
-
-    def _start(self, work: Any, *arguments: Any) -> None:
-        thread = threading.Thread(target=work, args=arguments)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                ours, _ = self._listening.accept()
-                theirs = socket.create_connection((LOOPBACK, self._target))
-                self._sockets += [ours, theirs]
-                self._start(self._carry, ours, theirs, self._round)
-                self._start(self._carry, theirs, ours, self._round)
-
-    def _carry(self, source: socket.socket, target: socket.socket, number: int) -> None:
-        with suppress(OSError):
-            while piece := source.recv(65_536):
-                target.sendall(self._bent(piece) if number == self._round else piece)
-        with suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
-
-    def _bent(self, piece: bytes) -> bytes:
-        with self._lock:
-            start = self.carried
-            self.carried += len(piece)
-            if self.flip_at is None or not start <= self.flip_at < self.carried:
-                return piece
-            self.has_flipped = True
-            place = self.flip_at - start
-            return piece[:place] + bytes([piece[place] ^ 1]) + piece[place + 1 :]
-
-
 @pytest.mark.long
 @pytest.mark.timeout(120)
 def test_a_flipped_byte_anywhere_on_the_wire_pairs_nobody(ends: Ends) -> None:
-    wire = Wire(ends.port)
-    try:
-        wire.arm(None)
+    with Wire(ends.port) as wire:
         assert is_fooled(*ends.meet(wire.port))  # through the wire as it is, they meet
-        whole = wire.carried
+        whole = wire.last.carried
         assert whole > 3_000
         flipped = 0
         for number in range(FLIPS):
-            wire.arm(number * whole // FLIPS)
-            assert not is_fooled(*ends.meet(wire.port)), f"byte {wire.flip_at}"
-            flipped += wire.has_flipped
+            flip = Flip(number * whole // FLIPS)
+            wire.arm(flip)
+            assert not is_fooled(*ends.meet(wire.port)), f"byte {flip.place}"
+            flipped += flip.has_flipped
         assert flipped >= FLIPS * 9 // 10, f"only {flipped} bytes were flipped"
-        wire.arm(None)
+        wire.arm()
         assert is_fooled(*ends.meet(wire.port))
-    finally:
-        wire.close()
 
 
 class Relay:

@@ -46,13 +46,15 @@ def do(home: Path, unit: Callable[[Tx], Any]) -> Any:
 class PairedHost:
     """One host: its daemon, its label, and where it listens."""
 
-    def __init__(self, home: Path, label: str) -> None:
+    def __init__(self, home: Path, label: str, *, ip: str = "127.0.0.1", **how: Any) -> None:
+        """`ip`: where it listens and is dialled; `how`: how its daemon is started (`Daemon`)."""
         self.home = home
         self.label = label
+        self.ip = ip
         self.port = free_port()
-        self.daemon = Daemon(home)
-        with self.daemon:
+        with Daemon(home):
             pass  # makes the store and the host key
+        self.daemon = Daemon(home, **how)
         do(home, lambda tx: tx.run("UPDATE host SET label = ?", (label,)))
         row = do(home, hosts.find)
         self.key_id: str = row.key_id
@@ -66,7 +68,7 @@ class PairedHost:
     @property
     def address(self) -> str:
         """Where it can be reached."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.ip}:{self.port}"
 
     def knows(self, other: "PairedHost", address: str | None) -> None:
         """Record a pairing with `other`, at that address (None: it is for the other to dial)."""

@@ -1,0 +1,124 @@
+"""Two paired hosts that write to each other, and what must hold whatever happened in between.
+
+Each direction is told what its sender was answered; at the end everything is with the other host,
+once and in order, its sender knows it, and both ends tell the same of the two streams.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Final
+
+from tests.support.daemon import Agent, Line
+from tests.support.hosts import PairedHost, addresses, until
+
+PAGE: Final = 200
+
+
+class End:
+    """One host and its only holder, who writes to the one of the other host."""
+
+    def __init__(self, host: PairedHost, name: str, to: str) -> None:
+        self.host, self.name, self.to = host, name, to
+        self.sent: list[str] = []
+        self.agent: Agent
+        self.line: Line
+
+    def send(self, body: str = "over the wire") -> str:
+        """One message; its id."""
+        subject = f"{self.name} {len(self.sent)}"
+        answer = self.line.call("mail.send", to=[self.to], subject=subject, body=body)
+        self.sent.append(str(answer["id"]))
+        return self.sent[-1]
+
+    def received(self) -> list[str]:
+        """Ids of all that arrived, in order."""
+        return [one["id"] for one in self._pages("mail.inbox", all=True)]
+
+    def stages(self) -> list[str]:
+        """How far each message came that was sent, the oldest first."""
+        found = [one["recipients"][0]["stage"] for one in self._pages("mail.sent")]
+        return found[::-1]
+
+    def peer(self) -> Mapping[str, Any]:
+        """Everything about the other host."""
+        label = self.to.partition("@")[2]
+        found: Mapping[str, Any] = self.line.call("peers.show", name=label)
+        return found
+
+    def _pages(self, method: str, **wanted: object) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            page = self.line.call(method, limit=PAGE, cursor=cursor, **wanted)
+            found += page["messages"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return found
+
+
+class Exchange:
+    """`here` has ana, `there` has ben; both daemons run, and know each other's holder."""
+
+    def __init__(self, stack: ExitStack, here: PairedHost, there: PairedHost) -> None:
+        self.stack = stack
+        self.here = End(here, "ana", f"ben@{there.label}")
+        self.there = End(there, "ben", f"ana@{here.label}")
+        for end in self.ends:
+            stack.enter_context(end.host.daemon)
+            end.agent = stack.enter_context(end.host.daemon.agent())
+            end.line = stack.enter_context(end.agent.registered(end.name))
+        for end in self.ends:
+            until(partial(_knows, end), f"{end.to} is known")
+
+    @property
+    def ends(self) -> tuple[End, End]:
+        """Both."""
+        return self.here, self.there
+
+    def send(self, each: int = 1) -> None:
+        """So many messages each way, in turns."""
+        for end in itertools.chain.from_iterable(itertools.repeat(self.ends, each)):
+            end.send()
+
+    def again(self, end: End) -> None:
+        """The holder speaks to a daemon that was started again."""
+        end.line.close()
+        end.line = self.stack.enter_context(end.agent.connect())
+
+    def is_settled(self) -> bool:
+        """Whether nothing waits any more, at either end, and both know it."""
+        one, other = (end.peer() for end in self.ends)
+        return all(_is_settled(*pair) for pair in ((one, other), (other, one)))
+
+    def settle(self, wait: Callable[[Callable[[], Any], str], Any] = until) -> None:
+        """Wait until everything has arrived and is receipted; what came is what was sent."""
+        wait(self.is_settled, f"both are settled: {[_brief(end.peer()) for end in self.ends]}")
+        for end, other in (self.ends, self.ends[::-1]):
+            assert other.received() == end.sent  # once each, in order, and nothing else
+            assert set(end.stages()) <= {"delivered"}
+            assert len(end.stages()) == len(end.sent)
+
+    def hashes(self) -> list[str]:
+        """The state of both stores."""
+        return [end.host.daemon.state_hash() for end in self.ends]
+
+
+def _knows(end: End) -> bool:
+    return end.to in addresses(end.line)
+
+
+def _is_settled(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    out, into = one["sending"], other["receiving"]
+    return bool(
+        one["state"] == "up"
+        and one["queued"] == 0
+        and out["acked"] == out["seq"] == into["seq"]
+        and out["head"] == into["head"]
+        and out["stream"] == into["stream"]
+    )
+
+
+def _brief(peer: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: peer[key] for key in ("state", "reason", "queued", "sending", "receiving")}
