@@ -1,6 +1,7 @@
 """Two people pair two hosts: the real command on terminals, real daemons, TLS over the loopback."""
 
 import os
+import select
 import signal
 import termios
 from collections.abc import Iterator
