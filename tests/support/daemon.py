@@ -328,8 +328,15 @@ class Daemon:
 
     def resident_kib(self) -> int:
         """VmRSS of the daemon."""
+        return self._memory_kib("VmRSS:")
+
+    def peak_kib(self) -> int:
+        """VmHWM of the daemon: the most that VmRSS ever was."""
+        return self._memory_kib("VmHWM:")
+
+    def _memory_kib(self, name: str) -> int:
         for row in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if row.startswith("VmRSS:"):
+            if row.startswith(name):
                 return int(row.split()[1])
         raise AssertionError("the daemon has no memory")
 

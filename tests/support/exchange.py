@@ -8,9 +8,10 @@ import itertools
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
-from tests.support.daemon import Agent, Line
+from tests.support.daemon import Agent, Line, request
 from tests.support.hosts import PairedHost, addresses, until
 
 PAGE: Final = 200
@@ -31,6 +32,19 @@ class End:
         answer = self.line.call("mail.send", to=[self.to], subject=subject, body=body)
         self.sent.append(str(answer["id"]))
         return self.sent[-1]
+
+    def send_many(self, count: int, in_flight: int = 64) -> None:
+        """So many short messages, as fast as one connection takes them."""
+        numbers = range(len(self.sent), len(self.sent) + count)
+        for start in range(0, count, in_flight):
+            batch = numbers[start : start + in_flight]
+            self.line.write(b"".join(self._request(number) for number in batch))
+            answers = [self.line.read() for _ in batch]
+            self.sent += [one["result"]["id"] for one in sorted(answers, key=itemgetter("id"))]
+
+    def _request(self, number: int) -> bytes:
+        words = {"subject": f"{self.name} {number}", "body": "waits"}
+        return request(number, "mail.send", to=[self.to], **words) + b"\n"
 
     def received(self) -> list[str]:
         """Ids of all that arrived, in order."""
@@ -61,7 +75,14 @@ class End:
 class Exchange:
     """`here` has ana, `there` has ben; both daemons run, and know each other's holder."""
 
-    def __init__(self, stack: ExitStack, here: PairedHost, there: PairedHost) -> None:
+    def __init__(
+        self,
+        stack: ExitStack,
+        here: PairedHost,
+        there: PairedHost,
+        pair: Callable[[PairedHost, PairedHost], None] = lambda here, there: None,
+    ) -> None:
+        """`pair` pairs the two once their daemons run, where their stores do not say it already."""
         self.stack = stack
         self.here = End(here, "ana", f"ben@{there.label}")
         self.there = End(there, "ben", f"ana@{here.label}")
@@ -69,6 +90,7 @@ class Exchange:
             stack.enter_context(end.host.daemon)
             end.agent = stack.enter_context(end.host.daemon.agent())
             end.line = stack.enter_context(end.agent.registered(end.name))
+        pair(here, there)
         for end in self.ends:
             until(partial(_knows, end), f"{end.to} is known")
 

@@ -19,6 +19,8 @@ from mbx.store.database import Committed, Tx, run_group
 from mbx.store.migrate import open_store
 from mbx.store.peers import NewPeer
 from tests.support.daemon import Daemon, Line
+from tests.support.human import Human
+from tests.support.human import do as do_as_owner
 from tests.support.shells import TIMEOUT_S
 
 _TURN_MS: Final = 10
@@ -46,8 +48,16 @@ def do(home: Path, unit: Callable[[Tx], Any]) -> Any:
 class PairedHost:
     """One host: its daemon, its label, and where it listens."""
 
-    def __init__(self, home: Path, label: str, *, ip: str = "127.0.0.1", **how: Any) -> None:
-        """`ip`: where it listens and is dialled; `how`: how its daemon is started (`Daemon`)."""
+    def __init__(
+        self,
+        home: Path,
+        label: str,
+        *,
+        ip: str = "127.0.0.1",
+        everywhere: bool = False,
+        **how: Any,
+    ) -> None:
+        """`ip`: where it is dialled; it listens there, or `everywhere`. `how`: see `Daemon`."""
         self.home = home
         self.label = label
         self.ip = ip
@@ -63,7 +73,8 @@ class PairedHost:
         self.tls = certificates.load_or_create(
             path, label.encode().ljust(32, b"?"), self.key_id, must_exist=False
         )
-        do(home, lambda tx: hosts.set_listen(tx, [self.address]))
+        listens = f"0.0.0.0:{self.port}" if everywhere else self.address
+        do(home, lambda tx: hosts.set_listen(tx, [listens]))
 
     @property
     def address(self) -> str:
@@ -95,6 +106,33 @@ def plant_pairing(one: PairedHost, other: PairedHost, *, through: str | None = N
     """Both know each other; `through`: the address at which `one` reaches `other`."""
     one.knows(other, through or other.address)
     other.knows(one, None)
+
+
+def pair_by_owners(joiner: PairedHost, inviter: PairedHost) -> None:
+    """As two owners would: a code, twelve digits alike, and a record on each side, over the net."""
+    with Human(inviter.daemon.socket_path) as one, Human(joiner.daemon.socket_path) as two:
+        for human in (one, two):
+            human.enroll()
+        with one.line() as inviting, two.line() as joining:
+            invited = inviting.call("pair.invite")
+            joined = joining.call("pair.join", address=inviter.address, code=invited["code"])
+            runs = [(inviting, invited), (joining, joined)]
+            shorts = [_news(*run, "comparing")["compare"]["short"] for run in runs]
+            assert shorts[0] == shorts[1]
+            pairing = joining.call("pair.state", run=joined["run"])["compare"]["pairing"]
+            for line, other in ((inviting, joiner), (joining, inviter)):
+                do_as_owner(line, "peer", pairing=pairing, label=other.label)
+            for run in runs:
+                assert _news(*run, "over")["end"]["code"] == "paired"
+
+
+def _news(line: Line, told: dict[str, Any], state: str) -> dict[str, Any]:
+    """How a run stands once it is in that state."""
+    told = line.call("pair.state", run=told["run"])
+    while told["state"] != state:
+        assert told["state"] != "over", told["end"]
+        told = line.call("pair.state", run=told["run"], seen=told["seen"])
+    return told
 
 
 def until(look: Callable[[], Any], what: str) -> Any:
