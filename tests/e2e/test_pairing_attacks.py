@@ -139,9 +139,12 @@ class Relay:
                 )
             except Undialled:
                 return
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._pass(channel, onward, to_inviter=True))
-                group.create_task(self._pass(onward, channel, to_inviter=False))
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._pass(channel, onward, to_inviter=True))
+                    group.create_task(self._pass(onward, channel, to_inviter=False))
+            finally:
+                await onward.close()
 
         context = certificates.listening(self._tls, {})
         callers = Callers(lambda: context, lambda _: None, nobody, between, lambda _: None, now_ms)
