@@ -45,6 +45,7 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.authority": "daemon/test_applying.py",
     "mbx.daemon.booting": "daemon/test_start_stop.py",
     "mbx.daemon.budget": "daemon/test_mail_methods.py",
+    "mbx.daemon.chainlist": "daemon/test_following.py",
     "mbx.daemon.context": "daemon/test_dispatch.py",
     "mbx.daemon.directory": "daemon/test_relaying.py",
     "mbx.daemon.displacing": "daemon/test_applying.py",
@@ -80,6 +81,8 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.watching": "e2e/test_watch.py",
     "mbx.seclusion": "owner/test_seclusion.py",
     "mbx.store.waiting": "daemon/test_resuming.py",
+    "mbx.daemon.reaching": "daemon/test_following.py",
+    "mbx.store.followed": "daemon/test_following.py",
 }
 
 

@@ -27,6 +27,7 @@ ACTS: Final = OWNERS | {
     "host",
     "lapse",
     "link-stopped",
+    "record-refused",
     "register",
     "release",
     "rename",
@@ -36,4 +37,5 @@ ACTS: Final = OWNERS | {
 }
 """Every act. `acted`: mail was acked with the outcome acted; `hand-on`: mail of a
 forwarded identity went on; `host`: the store was made;
-`link-stopped`: the streams of two hosts do not fit; `unpaired`: a paired host has ended it."""
+`link-stopped`: the streams of two hosts do not fit; `record-refused`: a host of the same
+owner will not take what the owner signed; `unpaired`: a paired host has ended it."""

@@ -9,8 +9,8 @@ believed but what the transcript of the pairing has proved.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mbx.core.authority import ROTATE_FIELDS
 from mbx.core.canonical import JsonValue
+from mbx.core.chains import ROTATE_FIELDS
 from mbx.core.keys import key_id
 from mbx.core.peer import Pin, read_peer
 from mbx.core.record import Record, RecordError, verify

@@ -1,8 +1,10 @@
 """Policies: what mail from whom may make which identity do: levels, classes, the records' shape.
 
-A policy is one record of the owner's chain: `version` grows by one, `previous` is the digest of the
-record before it, so that none can be left out, put back or slipped in. Names are for people; rights
-hang on identity ids and key ids, so a newcomer of the same name or role starts with nothing.
+A policy is one record of the owner's chain on one host: `version` grows by one, `previous` is the
+digest of the record before it, so that none can be left out, put back or slipped in. Names are for
+people; rights hang on identity ids and key ids, so a newcomer of the same name or role starts with
+nothing. A host of the same owner follows the chain: what a record leaves out about its place (whose
+identity it concerns, who is `local`) means the host on which it was drafted.
 """
 
 import re
@@ -67,6 +69,7 @@ _DIGEST: Final = re.compile("[0-9a-f]{64}")
 _COMMON: Final = frozenset("v type iat nonce aud owner version previous chain".split())
 _POLICY: Final = _COMMON | frozenset("exp to level classes from projects reason".split())
 _REVOKE: Final = _COMMON | {"records", "all", "reason"}
+_SUBJECTS: Final = (frozenset({"identity", "name"}), frozenset("identity name host label".split()))
 _SOURCE_FIELDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "local": frozenset({"kind"}),
@@ -112,14 +115,30 @@ class Sender(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """An identity whose agent a policy concerns; the name of that moment is for people."""
+    """An identity whose agent a policy concerns; the name of that moment is for people.
+
+    `host` is the key id of the host it lives on and `label` what that is called, both empty for the
+    host on which the record was drafted.
+    """
 
     identity: str
     name: str
+    host: str = ""
+    label: str = ""
+
+    def as_object(self) -> dict[str, JsonValue]:
+        """The JSON object that is signed."""
+        here: dict[str, JsonValue] = {"identity": self.identity, "name": self.name}
+        return here | {"host": self.host, "label": self.label} if self.host else here
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"{self.name}@{self.label}" if self.label else self.name
 
 
 class Policy(NamedTuple):
-    """One verified policy record. `iat`, `exp`: ms UTC."""
+    """One verified policy record. `iat`, `exp`: ms UTC; `chain`: key id of the host it is from."""
 
     version: int
     id: str
@@ -131,14 +150,28 @@ class Policy(NamedTuple):
     sources: tuple[Source, ...]
     projects: tuple[str, ...]
     reason: str
+    chain: str = ""
 
-    def concerns(self, identity: str) -> bool:
-        """Whether it is about this recipient."""
-        return any(subject.identity == identity for subject in self.to)
+    def concerns(self, identity: str, host: str) -> bool:
+        """Whether it is about this recipient, which lives on the host with this key id."""
+        return any(
+            subject.identity == identity and (subject.host or self.chain) == host
+            for subject in self.to
+        )
 
     def covers(self, sender: Sender, own_host: str) -> bool:
         """Whether mail of this sender is meant."""
         return any(_is_from(source, sender, own_host) for source in self.sources)
+
+    def told_from(self, label: str) -> "Policy":
+        """The same for who reads it on another host than its own, which calls that one `label`."""
+        there = Source("host", self.chain, label)
+        return self._replace(
+            sources=tuple(there if one.kind == "local" else one for one in self.sources),
+            to=tuple(
+                one if one.host else one._replace(host=self.chain, label=label) for one in self.to
+            ),
+        )
 
 
 class Revocation(NamedTuple):
@@ -149,6 +182,7 @@ class Revocation(NamedTuple):
     iat_ms: int
     records: tuple[str, ...] | None
     reason: str
+    chain: str = ""
 
     def voids(self, policy: Policy) -> bool:
         """Whether the policy is revoked by it, in whatever order the two arrived."""
@@ -175,7 +209,7 @@ def policy_payload(policy: Policy, envelope: Mapping[str, JsonValue]) -> dict[st
         "type": "policy",
         **envelope,
         "exp": policy.exp_ms,
-        "to": [{"identity": one.identity, "name": one.name} for one in policy.to],
+        "to": [one.as_object() for one in policy.to],
         "level": policy.level,
         "classes": list(policy.classes),
         "from": [source.as_object() for source in policy.sources],
@@ -225,6 +259,7 @@ def read_policy(payload: Mapping[str, JsonValue], record_id: str) -> Policy:
         sources=tuple(_source(one) for one in _list(payload["from"], POLICY_SOURCES_MAX)),
         projects=tuple(_project(one) for one in _texts(payload["projects"], POLICY_PROJECTS_MAX)),
         reason=_note(payload["reason"]),
+        chain=_id(payload["chain"]),
     )
 
 
@@ -241,6 +276,7 @@ def read_revocation(payload: Mapping[str, JsonValue], record_id: str) -> Revocat
         _whole(payload["iat"]),
         records,
         _note(payload["reason"]),
+        _id(payload["chain"]),
     )
 
 
@@ -264,11 +300,15 @@ def _check_chain(payload: Mapping[str, JsonValue], fields: frozenset[str]) -> No
 
 
 def _subject(value: JsonValue) -> Subject:
-    if not isinstance(value, dict) or value.keys() != {"identity", "name"}:
+    if not isinstance(value, dict) or value.keys() not in _SUBJECTS:
         raise RecordError(6, "to is not a list of identities")
-    name = _text(value["name"])
+    identity, name = _id(value["identity"]), _text(value["name"])
     check_name(name)
-    return Subject(_id(value["identity"]), name)
+    if "host" not in value:
+        return Subject(identity, name)
+    label = _text(value["label"])
+    check_host_label(label)
+    return Subject(identity, name, _id(value["host"]), label)
 
 
 def _source(value: JsonValue) -> Source:

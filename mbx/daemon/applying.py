@@ -8,15 +8,16 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from mbx.core import authority, directive, keys
-from mbx.core.authority import Book, OwnerKey
+from mbx.core import chains, directive, keys
+from mbx.core.authority import Book
 from mbx.core.canonical import JsonValue
+from mbx.core.chains import OwnerKey
 from mbx.core.directive import Forwarding
 from mbx.core.errors import MbxError
 from mbx.core.limits import CLOCK_BACK_MAX_MS, DRAFT_TTL_MS
 from mbx.core.message import OWNER_MAIL
 from mbx.core.peer import read_peer
-from mbx.core.policy import Policy, Revocation
+from mbx.core.policy import Policy, Revocation, Source, Subject
 from mbx.core.record import Record, RecordError, Sealed, verify
 from mbx.daemon import (
     codec,
@@ -24,6 +25,7 @@ from mbx.daemon import (
     forwarding,
     letters,
     peering,
+    reaching,
     readdressing,
     retiring,
     unpairing,
@@ -35,14 +37,20 @@ from mbx.daemon.effects import Authorised, Effect
 from mbx.daemon.times import rfc3339
 from mbx.store import audit, owners, peers
 from mbx.store.database import Tx
+from mbx.store.owners import Followed
+from mbx.store.peers import PeerRow
 
 
 class Applied(NamedTuple):
-    """What a record did: its place in the chain (if it has one), what it changed, its effects."""
+    """What a record did: its place in the chain (if it has one), what it changed, its effects.
+
+    `followed`: its place in the chain of another host.
+    """
 
     result: Result
     version: int | None = None
     effects: tuple[Effect, ...] = ()
+    followed: Followed | None = None
 
 
 Act = Callable[[Context, Tx, Record, Mapping[str, JsonValue]], Applied]
@@ -59,7 +67,7 @@ def apply(context: Context, tx: Tx, record: Record) -> Answer:
         raise MbxError("usage", "that is no kind of record that the owner signs")
     payload = {} if act is _rotate else _verified(context, tx, record)
     applied = act(context, tx, record, payload)
-    return _kept(context, tx, record, applied)
+    return kept(context, tx, record, applied)
 
 
 def enroll(context: Context, tx: Tx, record: Record) -> Answer:
@@ -70,13 +78,13 @@ def enroll(context: Context, tx: Tx, record: Record) -> Answer:
         )
     if owners.keys(tx):
         return apply(context, tx, record)
-    key, payload = _introduced(context, record, former=None)
+    key, payload = introduced(context, record, former=None)
     if payload["previous"] is not None:
         raise MbxError("conflict", "the record names a key before it; this host knows none")
     owners.add_key(tx, key, context.moment.now_ms, 0)
-    _audit(context, tx, "owner", record, owner=key.key_id)
+    audit_act(context, tx, "owner", record, owner=key.key_id)
     applied = Applied({"before": None, "after": {"owner": key.key_id}})
-    return _kept(context, tx, record, applied)
+    return kept(context, tx, record, applied)
 
 
 # -- what each kind does --------------------------------------------------------------------------
@@ -87,7 +95,7 @@ def _rotate(context: Context, tx: Tx, record: Record, payload: Mapping[str, Json
     if not owners.keys(tx):
         raise MbxError("owner-required", "this host has no owner yet", INIT)
     known = owners.keys(tx)[0]
-    key, content = _introduced(context, record, former=known)
+    key, content = introduced(context, record, former=known)
     _check_age(context, tx, content)
     book = context.authority.book(tx)
     version = book.version
@@ -96,18 +104,22 @@ def _rotate(context: Context, tx: Tx, record: Record, payload: Mapping[str, Json
     made_for = (content["previous"], content["until_version"], content["head"])
     if made_for != (known.key_id, version, book.head):
         raise MbxError("conflict", "the draft was made for another state of the chain", DRAFT_AGAIN)
+    reaching.refuse_others(context, tx, content)
+    if content.get("chain", context.host.key_id) != context.host.key_id:
+        raise MbxError("owner-required", "the record is not to be believed: of another host")
     owners.add_key(tx, key, context.moment.now_ms, version)
-    _audit(context, tx, "owner", record, owner=key.key_id, before=known.key_id)
-    return Applied({"before": {"owner": known.key_id}, "after": {"owner": key.key_id}})
+    audit_act(context, tx, "owner", record, owner=key.key_id, before=known.key_id)
+    told: Result = {"before": {"owner": known.key_id}, "after": {"owner": key.key_id}}
+    return Applied(told, effects=reaching.spread(context, tx, record, content["aud"]))
 
 
-def _introduced(
+def introduced(
     context: Context, record: Record, former: OwnerKey | None
 ) -> tuple[OwnerKey, Mapping[str, JsonValue]]:
     """The key that a record of kind rotate brings, which must have signed it too.
 
     Its own signature proves possession and nothing else: trust comes from the owner's terminal, or
-    from the signature of the key before it.
+    from the signature of the key before it. Raises MbxError owner-required.
     """
     try:
         claimed = json.loads(record.payload) if len(record.payload) < _ROTATE_MAX_CHARS else {}
@@ -115,17 +127,19 @@ def _introduced(
         key = OwnerKey(keys.key_id("owner", public), public)
         signers = {key.key_id: public} | ({former.key_id: former.public} if former else {})
         payload = verify(record, kind="rotate", signers=signers, audience=context.host.key_id)
+        chains.ends_told(payload, context.host.key_id)
     except (RecordError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise MbxError("owner-required", f"the record is not to be believed: {error}") from error
     told = (payload.get("owner"), payload.get("public_key"))
-    if payload.keys() != authority.ROTATE_FIELDS or told != (key.key_id, public.hex()):
+    if told != (key.key_id, public.hex()):
         raise MbxError("owner-required", "the record is not to be believed: fields are wrong")
     if not keys.is_strong_public_key(public):
         raise MbxError("owner-required", "the record is not to be believed: a weak key")
     return key, payload
 
 
-_ROTATE_MAX_CHARS: Final = 4_096
+_ROTATE_MAX_CHARS: Final = 32_768
+"""Some 200 for each host of the owner's."""
 
 
 def _chained(context: Context, tx: Tx, record: Record, payload: Mapping[str, JsonValue]) -> Applied:
@@ -141,19 +155,22 @@ def _chained(context: Context, tx: Tx, record: Record, payload: Mapping[str, Jso
     if payload.get("previous") != previous:
         raise MbxError("conflict", "the record follows another record than ours", DRAFT_AGAIN)
     before = _effective(context, tx)
+    own = context.host.key_id
     try:
-        entry, _ = authority.read_link(
-            version, record, context.authority.keys(tx), context.host.key_id
-        )
+        entry, _ = chains.read_link(record, context.authority.keys(tx), own, own)
     except RecordError as error:
         raise MbxError("owner-required", f"the record is not to be believed: {error}") from error
+    if isinstance(entry, Policy):  # a revocation holds here, whoever else is to have it
+        reaching.refuse_others(context, tx, payload)
     _refuse_void(book, entry)
     _refuse_misnamed(context, tx, entry)
-    _audit(context, tx, record.kind, record, version=version, **_summary(entry))
-    return Applied({"version": version, "before": {"policies": before}, **_summary(entry)}, version)
+    told = summary(entry)
+    audit_act(context, tx, record.kind, record, version=version, **told)
+    effects = reaching.spread(context, tx, record, payload["aud"])
+    return Applied({"version": version, "before": {"policies": before}, **told}, version, effects)
 
 
-def _refuse_void(book: Book, entry: authority.Entry) -> None:
+def _refuse_void(book: Book, entry: chains.Entry) -> None:
     """What was signed before all was revoked is void, also as the newest record: tell it at once.
 
     A clock that went back by seconds leads here.
@@ -168,27 +185,41 @@ def _refuse_void(book: Book, entry: authority.Entry) -> None:
             )
 
 
-def _refuse_misnamed(context: Context, tx: Tx, entry: authority.Entry) -> None:
+def _refuse_misnamed(context: Context, tx: Tx, entry: chains.Entry) -> None:
     """The owner read the names: ids of others beside them were not what was agreed to.
 
     A request that was changed on its way to the key leads here, and a rename meanwhile.
     """
     if not isinstance(entry, Policy):
         return
-    named = [(subject.identity, subject.name) for subject in entry.to]
-    for source in entry.sources:
-        if source.host == context.host.key_id:
-            if source.label != context.host.label:
-                raise MbxError("conflict", f"this host is not called {source.label}", DRAFT_AGAIN)
-            if source.kind == "identity":
-                named.append((source.identity, source.name))
-    check_names(tx, named)
+    named: list[Subject | Source] = [*entry.to, *entry.sources]
+    for one in named:
+        peer = _host_named(context, tx, one)
+        if isinstance(one, Subject) and peer is not None and not reaching.is_same_owner(tx, peer):
+            raise MbxError("conflict", f"{peer.label} has another owner", DRAFT_AGAIN)
+        if one.identity:
+            check_names(tx, [(one.identity, one.name)], peer)
 
 
-def _summary(entry: authority.Entry) -> dict[str, JsonValue]:
+def _host_named(context: Context, tx: Tx, one: Subject | Source) -> PeerRow | None:
+    """The paired host that a record names, None for ours. Raises MbxError conflict."""
+    if one.host in ("", context.host.key_id):
+        if one.host and one.label != context.host.label:
+            raise MbxError("conflict", f"this host is not called {one.label}", DRAFT_AGAIN)
+        return None
+    peer = peers.by_key(tx, one.host)
+    if peer is None or peer.label != one.label:
+        now = f"is called {peer.label}" if peer else "is not paired with this one"
+        words = f"the record names the host {one.label}; that host {now}"
+        raise MbxError("conflict", words, DRAFT_AGAIN)
+    return peer
+
+
+def summary(entry: chains.Entry) -> dict[str, JsonValue]:
+    """What a record of a chain says, for the audit log and for who brought it."""
     if isinstance(entry, Policy):
         return {
-            "to": [subject.name for subject in entry.to],
+            "to": [subject.words for subject in entry.to],
             "level": entry.level,
             "classes": list(entry.classes),
             "from": [source.words for source in entry.sources],
@@ -240,7 +271,7 @@ def _set_clock(
     if payload.keys() != _CLOCK_FIELDS or made_for != (high_ms, no, head.hex()):
         raise MbxError("conflict", "something has happened since the draft was made", DRAFT_AGAIN)
     owners.set_clock(tx, now_ms)
-    _audit(context, tx, _CLOCK, record, before=high_ms, after=now_ms)
+    audit_act(context, tx, _CLOCK, record, before=high_ms, after=now_ms)
     return Applied({"before": {"at": rfc3339(high_ms)}, "after": {"at": rfc3339(now_ms)}})
 
 
@@ -328,7 +359,8 @@ def _check_age(context: Context, tx: Tx, payload: Mapping[str, JsonValue]) -> No
         raise MbxError("closed", "the draft is more than a day old", DRAFT_AGAIN)
 
 
-def _kept(context: Context, tx: Tx, record: Record, applied: Applied) -> Answer:
+def kept(context: Context, tx: Tx, record: Record, applied: Applied) -> Answer:
+    """Keep a record that was applied, with the host's signed word on it; what is answered."""
     result: Result = {
         "applied": True,
         "duplicate": False,
@@ -336,13 +368,21 @@ def _kept(context: Context, tx: Tx, record: Record, applied: Applied) -> Answer:
         "id": record.id,
         **applied.result,
     }
-    acceptance = _acceptance(context, tx, record, applied.version)
+    followed = applied.followed
+    version = followed.version if followed is not None else applied.version
+    acceptance = _acceptance(context, tx, record, version)
     result["acceptance"] = {"id": acceptance.id, "seq": tx.commit_seq}
     owners.raise_clock(tx, context.moment.now_ms)
     answer = codec.encode(result).decode()
-    owners.add(tx, record, applied.version, context.moment.now_ms, answer, acceptance)
+    now_ms = context.moment.now_ms
+    owners.add(tx, record, applied.version, now_ms, answer, acceptance, followed)
     head_no, head_hash = audit.head(tx)
-    told = Authorised(max(applied.version or 0, context.authority.floor), head_no, head_hash.hex())
+    told = Authorised(
+        max(applied.version or 0, context.authority.floor),
+        head_no,
+        head_hash.hex(),
+        (followed,) if followed is not None else (),
+    )
     return Answer(result, (told, *applied.effects))
 
 
@@ -367,7 +407,8 @@ def _acceptance(context: Context, tx: Tx, record: Record, version: int | None) -
     )
 
 
-def _audit(context: Context, tx: Tx, act: str, record: Record, **detail: JsonValue) -> None:
+def audit_act(context: Context, tx: Tx, act: str, record: Record, **detail: JsonValue) -> None:
+    """Tell the audit log of what a record did."""
     audit.append(
         tx, at_ms=context.moment.now_ms, act=act, identity=None, record=record.id, **detail
     )

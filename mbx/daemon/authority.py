@@ -1,22 +1,24 @@
-"""The owner's chain as it stands in the store, verified once for each change; what it grants."""
+"""The owner's chains as they stand in the store, verified once for each change; what they grant."""
 
+from collections.abc import Mapping
 from typing import Final, Protocol
 
-from mbx.core import authority, lines
-from mbx.core.authority import Book, Clock, Content, Grant, OwnerKey
+from mbx.core import authority, chains, lines
+from mbx.core.authority import Book, Clock, Content, Grant
+from mbx.core.chains import Chain, OwnerKey, Terms
 from mbx.core.lines import Lines
 from mbx.core.policy import Sender
 from mbx.core.record import Record, RecordError, verify
 from mbx.daemon.glimpses import Glimpses
 from mbx.daemon.times import rfc3339
-from mbx.store import identities, messages, owners, peers
+from mbx.store import followed, identities, messages, owners, peers
 from mbx.store.database import Tx
 from mbx.store.peers import PeerRow
 
 DRAFT_AGAIN: Final = "repeat the command: it makes a new draft"
 """The next step where something has happened since the owner was shown a draft."""
 
-_EMPTY: Final = ("", "")
+_EMPTY: Final = ("", "", "")
 
 
 class Written(Protocol):
@@ -48,14 +50,16 @@ class Written(Protocol):
 
 
 class Authority:
-    """Reads and verifies the chain when it has changed.
+    """Reads and verifies the chains when one has changed.
 
     `floor` is the second place's version, `audit_reached` its row of the audit log: number, hash;
     `void` the version up to which nothing counts, since the store was put back (None: it was not).
+    `followed` and `followed_void` are the same two for each followed chain, by its host's key id.
     `floor_fault`: why the second place could not be written last, '' if it was.
     """
 
     _floor = 0
+    _raised = 0
 
     def __init__(
         self,
@@ -63,29 +67,60 @@ class Authority:
         floor: int = 0,
         audit_reached: tuple[int, bytes] = (0, b""),
         void: int | None = None,
+        followed: Mapping[str, int] | None = None,
+        followed_void: Mapping[str, int] | None = None,
     ) -> None:
         self._own_host = own_host
         self.glimpses = Glimpses()
         self.floor = floor
+        self._followed = dict(followed or {})
+        self.followed_void = dict(followed_void or {})
         self.audit_reached = audit_reached
         self.void = void
         self.floor_fault = ""
-        self._known: tuple[tuple[str, str], int, Book] = (_EMPTY, 0, Book(own_host))
+        self._known: tuple[tuple[str, str, str], int, Book] = (_EMPTY, 0, Book(own_host))
 
     def book(self, tx: Tx) -> Book:
-        """The verified chain, as of this transaction."""
-        state, floor = owners.state(tx), self.floor
-        known_state, known_floor, book = self._known
-        if (state, floor) != (known_state, known_floor):
+        """The verified chains, as of this transaction."""
+        state, raised = owners.state(tx), self._raised
+        known_state, known_raised, book = self._known
+        if (state, raised) != (known_state, known_raised):
             book = authority.build(
-                owners.chain(tx), self.keys(tx), self._own_host, floor, self.void
+                owners.chain(tx),
+                self.keys(tx),
+                self._own_host,
+                self.floor,
+                self.void,
+                self._chains(tx),
             )
-            self._known = (state, floor, book)
+            self._known = (state, raised, book)
         return book
 
-    def keys(self, tx: Tx) -> list[OwnerKey]:
-        """The owner's keys, newest first, with the ends of the former ones as they were signed."""
-        return authority.with_ends(owners.keys(tx), owners.rotations(tx), self._own_host)
+    def keys(self, tx: Tx, chain: str | None = None) -> list[OwnerKey]:
+        """The owner's keys, newest first, with the ends of the former ones as they were signed.
+
+        `chain`: of the chain of that host, None for our own.
+        """
+        return chains.with_ends(owners.keys(tx), owners.rotations(tx), self._own_host, chain)
+
+    def _chains(self, tx: Tx) -> list[Chain]:
+        """The chains of other hosts of the same owner."""
+        return [
+            chains.verified(
+                owners.followed_chain(tx, row.chain),
+                self.keys(tx, row.chain),
+                row.chain,
+                self._own_host,
+                Terms(
+                    self._followed.get(row.chain, 0),
+                    row.first_version,
+                    self.followed_void.get(row.chain),
+                    row.ended_version,
+                    row.label,
+                ),
+            )
+            for row in followed.everything(tx)
+        ]
 
     @property
     def floor(self) -> int:
@@ -94,7 +129,20 @@ class Authority:
 
     @floor.setter
     def floor(self, version: int) -> None:
-        self._floor = max(self._floor, version)
+        if version > self._floor:
+            self._floor = version
+            self._raised += 1
+
+    @property
+    def followed(self) -> Mapping[str, int]:
+        """The versions of the second place for followed chains; none of them ever falls."""
+        return self._followed
+
+    def raise_followed(self, chain: str, version: int) -> None:
+        """The second place is to know that a followed chain went so far."""
+        if version > self._followed.get(chain, 0):
+            self._followed[chain] = version
+            self._raised += 1
 
     def clock(self, tx: Tx, now_ms: int) -> Clock:
         """The wall clock beside the latest it ever was."""

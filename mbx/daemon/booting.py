@@ -12,7 +12,7 @@ from mbx.core.names import OWNER, fold_host_label
 from mbx.daemon import floor, forwarding, keystore, kinship, resuming
 from mbx.daemon.authority import Authority
 from mbx.daemon.effects import Authorised, Effect, HandOn, Waiting
-from mbx.daemon.floor import Floor
+from mbx.daemon.floor import Floor, FollowedFloor
 from mbx.daemon.host import Host
 from mbx.daemon.processes import above, evidence
 from mbx.daemon.world import Moment, World, moment
@@ -69,7 +69,8 @@ def boot(
     known = floor.load(paths.floor_path(), host)
     reached = _floor(tx, known, host)
     if known is not None and reached != known:
-        effects.append(Authorised(reached.version, reached.audit_no, reached.audit_hash))
+        places = tuple((one.chain, one.version) for one in reached.followed)
+        effects.append(Authorised(reached.version, reached.audit_no, reached.audit_hash, places))
     return Boot(host, living, effects, reached)
 
 
@@ -81,14 +82,30 @@ def _floor(tx: Tx, known: Floor | None, host: Host) -> Floor:
     where the chain is as long as ever: what else was taken back, a change of the owner's key among
     it, nobody can say. Then all that was signed up to now is void, once for each such row.
     """
-    version = Authority(host.key_id, known.version if known else 0).book(tx).version
+    before = {one.chain: one for one in known.followed} if known else {}
+    floors = {chain: one.version for chain, one in before.items()}
+    book = Authority(host.key_id, known.version if known else 0, followed=floors).book(tx)
+    ends = {**floors, **{chain: one.version for chain, one in book.followed.items()}}
+    version = book.version
     if known is not None:
         row = (known.audit_no, bytes.fromhex(known.audit_hash))
         was_put_back = known.audit_no > 0 and audit.hash_at(tx, row[0]) != row[1]
+        places = tuple(
+            FollowedFloor(chain, end, _void(before.get(chain), end) if was_put_back else None)
+            for chain, end in sorted(ends.items())
+        )
         void = known.void if known.void is not None else version
-        return known._replace(version=version, void=void if was_put_back else None)
+        return known._replace(version=version, void=void if was_put_back else None, followed=places)
     no, head = audit.head(tx)
-    return Floor(version + 1, no, head.hex()) if version else Floor()
+    lost = tuple(FollowedFloor(chain, end + 1) for chain, end in sorted(ends.items()))
+    if not (version or lost):
+        return Floor()
+    return Floor(version + 1 if version else 0, no, head.hex(), followed=lost)
+
+
+def _void(known: FollowedFloor | None, end: int) -> int:
+    """Up to where a followed chain is void: as at the start that found the store put back."""
+    return known.void if known is not None and known.void is not None else end
 
 
 def _those_who_wait(

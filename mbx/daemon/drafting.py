@@ -25,14 +25,15 @@ from mbx.core.policy import CLASSES_OF, Policy, Source, Subject
 from mbx.core.record import Record, RecordError
 from mbx.core.takeover import Takeover
 from mbx.core.text import check_text
-from mbx.daemon import codec
+from mbx.daemon import codec, reaching
 from mbx.daemon.authority import DRAFT_AGAIN
 from mbx.daemon.context import Context
 from mbx.daemon.displacing import check_destination
 from mbx.daemon.times import rfc3339
-from mbx.store import audit, identities, leases, owners, sessions
+from mbx.store import audit, identities, leases, owners, peers, sessions
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
+from mbx.store.peers import PeerRow
 
 FORMER_KEY: Final = "the owner has, or had, this key: what was given up never comes back"
 INIT: Final = "mbx owner init (in a terminal of your own)"
@@ -77,12 +78,17 @@ def envelope(context: Context, owner: str) -> dict[str, JsonValue]:
 
 
 def _chained(context: Context, tx: Tx) -> dict[str, JsonValue]:
-    """The envelope of the next record of the chain."""
-    following = context.authority.book(tx).next
+    """The envelope of the next record of the chain, for all hosts that have the same owner.
+
+    The newest governs on all of them, so it is dated behind what came from others: clocks differ.
+    """
+    book = context.authority.book(tx)
     return {
         **envelope(context, owner_id(tx)),
-        "version": following.version,
-        "previous": following.previous,
+        "iat": max(context.moment.now_ms, book.latest_followed_ms + 1),
+        "aud": reaching.audience(context, tx),
+        "version": book.next.version,
+        "previous": book.next.previous,
         "chain": context.host.key_id,
     }
 
@@ -97,18 +103,25 @@ def rotation(context: Context, tx: Tx, public: bytes) -> Draft:
     known, book = owners.keys(tx), context.authority.book(tx)
     if key_id("owner", public) in [one.key_id for one in known]:
         raise MbxError("conflict", FORMER_KEY)
-    return Draft(
-        "rotate",
-        {
-            "v": 1,
-            "type": "rotate",
-            **envelope(context, key_id("owner", public)),
-            "public_key": public.hex(),
-            "previous": known[0].key_id if known else None,
-            "until_version": book.version,
-            "head": book.head,
-        },
-    )
+    content: dict[str, JsonValue] = {
+        "v": 1,
+        "type": "rotate",
+        **envelope(context, key_id("owner", public)),
+        "public_key": public.hex(),
+        "previous": known[0].key_id if known else None,
+        "until_version": book.version,
+        "head": book.head,
+    }
+    if reaching.hosts(tx):
+        content |= {
+            "aud": reaching.audience(context, tx),
+            "chain": context.host.key_id,
+            "chains": [
+                {"chain": one.host, "version": one.version, "head": one.head}
+                for one in book.followed.values()
+            ],
+        }
+    return Draft("rotate", content, "", reaching.lines(tx))
 
 
 # -- directives -----------------------------------------------------------------------------------
@@ -200,14 +213,15 @@ def delegation(context: Context, tx: Tx, wanted: Wanted) -> Draft:
         words = f"level {wanted.level} cannot delegate {', '.join(beyond)}"
         raise MbxError("usage", words, f"its classes: {', '.join(every) or 'none'}")
     chained = _chained(context, tx)
-    now_ms = context.moment.now_ms
+    iat_ms = chained["iat"]
+    assert isinstance(iat_ms, int)
     content = policy.policy_payload(
         Policy(
             version=0,
             id="",
-            iat_ms=now_ms,
-            exp_ms=now_ms + ttl_ms,
-            to=tuple(_subject(tx, name) for name in dict.fromkeys(wanted.to)),
+            iat_ms=iat_ms,
+            exp_ms=iat_ms + ttl_ms,
+            to=tuple(dict.fromkeys(subject(context, tx, name) for name in wanted.to)),
             level=wanted.level,
             classes=tuple(one for one in every if wanted.classes is None or one in wanted.classes),
             sources=tuple(_sources(context, tx, wanted.sources)),
@@ -217,7 +231,7 @@ def delegation(context: Context, tx: Tx, wanted: Wanted) -> Draft:
         chained,
     )
     _check(lambda: policy.read_policy(content, ""))
-    return Draft("policy", content)
+    return Draft("policy", content, "", reaching.lines(tx))
 
 
 def revocation(context: Context, tx: Tx, which: Sequence[Policy] | None, reason: str) -> Draft:
@@ -237,6 +251,7 @@ def revocation(context: Context, tx: Tx, which: Sequence[Policy] | None, reason:
     lines = list(told.values())[:POLICY_SOURCES_MAX]
     if len(told) > len(lines):
         lines.append(f"and {len(told) - len(lines)} more: mbx policy list")
+    lines += reaching.lines(tx)
     return Draft("revoke", content, "all" if named is None else "", tuple(lines))
 
 
@@ -246,7 +261,7 @@ _NAMES_TOLD_MAX: Final = 8
 
 def _told(one: Policy, fault: str) -> str:
     """One policy in a line: the names are those that the owner signed."""
-    to, sources = _few([to.name for to in one.to]), _few([source.words for source in one.sources])
+    to, sources = _few([to.words for to in one.to]), _few([source.words for source in one.sources])
     classes = ", ".join(one.classes) or "nothing"
     words = f"{one.id[:8]} lets {to} do {classes} ({one.level}) for mail from {sources}"
     term = f"from {rfc3339(one.iat_ms)} until {rfc3339(one.exp_ms)}"
@@ -309,23 +324,61 @@ def unknown(tx: Tx, name: str, new: str | None = None) -> MbxError:
     )
 
 
-def check_names(tx: Tx, named: Iterable[tuple[str, str]]) -> None:
+def check_names(tx: Tx, named: Iterable[tuple[str, str]], peer: PeerRow | None = None) -> None:
     """The owner read the names: ids of others beside them were not what was agreed to.
 
     A request that was changed on its way to the key leads here, and a rename meanwhile. Raises
-    MbxError conflict. `named`: (identity id, name) as signed.
+    MbxError conflict. `named`: (identity id, name) as signed. `peer`: of that host, None: of ours.
     """
     for identity, name in named:
-        row = identities.by_identity(tx, identity)
+        row = (
+            identities.by_identity(tx, identity)
+            if peer is None
+            else peers.identity_of(tx, peer.no, identity)
+        )
         if row is None or row.name != name:
             now = f"is called {row.name}" if row else "is not known here"
             words = f"the record names {name}; that identity {now}"
             raise MbxError("conflict", words, DRAFT_AGAIN)
 
 
-def _subject(tx: Tx, name: str) -> Subject:
-    identity = named(tx, name)
-    return Subject(identity.identity, identity.name)
+def subject(context: Context, tx: Tx, text: str) -> Subject:
+    """Whom a policy concerns: an identity here, or ``name@host`` of a host of the same owner.
+
+    Raises MbxError unknown-identity, not-paired, owner-required.
+    """
+    name, at, label = text.partition("@")
+    if not at or label == context.host.label:
+        identity = named(tx, name)
+        return Subject(identity.identity, identity.name)
+    peer = _peer_called(tx, label)
+    if not reaching.is_same_owner(tx, peer):
+        raise MbxError(
+            "owner-required",
+            f"{label} has another owner, who alone decides what its agents do",
+            f"have the owner of {label} sign a policy there",
+        )
+    identity = _on_peer(tx, peer, name)
+    return Subject(identity.identity, identity.name, peer.key_id, peer.label)
+
+
+def _peer_called(tx: Tx, label: str) -> PeerRow:
+    peer = peers.by_label(tx, label)
+    if peer is None:
+        raise MbxError("not-paired", f"no paired host is called {label}", "mbx peers list")
+    return peer
+
+
+def _on_peer(tx: Tx, peer: PeerRow, name: str) -> IdentityRow:
+    """The identity of a paired host of this name. Raises MbxError unknown-identity."""
+    found = peers.named(tx, name, peer.label) if name != names.OWNER else []
+    if not found:
+        away = [who.name for who in peers.identities_present(tx) if who.peer_no == peer.no]
+        close = [peer.address(one) for one in names.suggest(name, away)]
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        words = f"there is no identity of that name on {peer.label}{hint}"
+        raise MbxError("unknown-identity", words, "mbx agents", suggestions=close)
+    return found[0]
 
 
 def _sources(context: Context, tx: Tx, wanted: Sequence[str]) -> list[Source]:
@@ -338,28 +391,39 @@ def _sources(context: Context, tx: Tx, wanted: Sequence[str]) -> list[Source]:
 
 
 def _source(context: Context, tx: Tx, word: str) -> list[Source]:
-    host = context.host
     if word == "local":
         return [Source("local")]
+    own = context.host
     if word.startswith("host:"):
-        if word[5:] != host.label:
-            raise MbxError("not-paired", f"no paired host is called {word[5:]}", "mbx peers list")
-        return [Source("local")]
-    address: Address = names.parse_address(word)
-    if address.host not in (None, host.label):
-        raise MbxError("not-paired", f"no paired host is called {address.host}", "mbx peers list")
+        if word[5:] == own.label:
+            return [Source("local")]
+        peer = _peer_called(tx, word[5:])
+        return [Source("host", peer.key_id, peer.label)]
+    text, at, label = word.partition("@")
+    host = None if not at or label == own.label else _peer_called(tx, label)
+    address: Address = names.parse_address(text)
+    via = f"role:{address.name}" if address.kind == "role" else None
     if address.kind == "role":
-        members = [who for who, _ in leases.of_role(tx, address.name)]
-        if not members:
-            raise MbxError("unknown-identity", f"nobody has the role {address.name}")
-        via: str | None = f"role:{address.name}"
+        members = _of_role(tx, address.name, host)
     elif address.kind == "name":
-        members, via = [named(tx, address.name)], None
+        members = [_on_peer(tx, host, text) if host else named(tx, text)]
     else:
         raise MbxError("usage", f"{word} is no sender: give local, host:, role: or a name")
-    return [
-        Source("identity", host.key_id, host.label, who.identity, who.name, via) for who in members
-    ]
+    key, called = (host.key_id, host.label) if host else (own.key_id, own.label)
+    return [Source("identity", key, called, who.identity, who.name, via) for who in members]
+
+
+def _of_role(tx: Tx, role: str, host: PeerRow | None) -> list[IdentityRow]:
+    """Who has a role here, or on a paired host by its word. Raises MbxError unknown-identity."""
+    if host is None:
+        members = [who for who, _ in leases.of_role(tx, role)]
+    else:
+        away = peers.identities_present(tx, role)
+        members = [who for who in away if who.peer_no == host.no]
+    if not members:
+        where = f" on {host.label}" if host else ""
+        raise MbxError("unknown-identity", f"nobody{where} has the role {role}")
+    return members
 
 
 def _record_id(kind: str, payload: str) -> str:

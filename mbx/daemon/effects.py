@@ -110,12 +110,14 @@ class Mend:
 class Authorised:
     """A record of the owner's was applied: the second place must know before anybody is told.
 
-    `version`: of the chain; `audit_no`, `audit_hash`: the audit log's last row.
+    `version`: of the chain; `audit_no`, `audit_hash`: the audit log's last row. `followed`: chains
+    of other hosts (key ids) that went so far.
     """
 
     version: int
     audit_no: int
     audit_hash: str
+    followed: tuple[tuple[str, int], ...] = ()
 
 
 class Glimpsed(NamedTuple):

@@ -10,7 +10,7 @@ import os
 import stat
 from typing import Final, NamedTuple
 
-from mbx.core.canonical import CanonicalError, parse
+from mbx.core.canonical import CanonicalError, JsonValue, parse
 from mbx.core.errors import MbxError
 from mbx.core.record import Record, RecordError, verify
 from mbx.daemon import codec
@@ -18,21 +18,37 @@ from mbx.daemon.host import Host
 from mbx.daemon.world import Moment
 from mbx.paths import link_words, make_folder
 
-_MAX_BYTES: Final = 4_096
+_MAX_BYTES: Final = 65_536
+"""Of the file: some 50 bytes for each host whose chain was ever followed."""
 _KIND: Final = "floor"
+
+
+class FollowedFloor(NamedTuple):
+    """`version` of the chain of another host (its key id); `void` as in `Floor`."""
+
+    chain: str
+    version: int
+    void: int | None = None
 
 
 class Floor(NamedTuple):
     """`version`: of the owner's chain; `audit_no` and `audit_hash`: of the audit log's last row.
 
     `void`: that row was not there any more at a start, so the store was put back, and what stands
-    in the chain up to this version counts no more. None: never seen.
+    in the chain up to this version counts no more. None: never seen. `followed`: the same of each
+    chain of another host that is followed here.
     """
 
     version: int = 0
     audit_no: int = 0
     audit_hash: str = ""
     void: int | None = None
+    followed: tuple[FollowedFloor, ...] = ()
+
+    @property
+    def has_seen(self) -> bool:
+        """Whether the owner ever signed something that has a place in a chain."""
+        return self.version > 0 or bool(self.followed)
 
 
 def load(path: str, host: Host) -> Floor | None:
@@ -88,6 +104,7 @@ def save(path: str, host: Host, moment: Moment, floor: Floor) -> None:
             "audit_no": floor.audit_no,
             "audit_hash": floor.audit_hash,
             "void": floor.void,
+            "followed": [list(one) for one in floor.followed],
         },
     ).record(host.key_id)
     signature = record.signatures[host.key_id]
@@ -125,7 +142,21 @@ def _read(content: bytes, host: Host) -> Floor:
     void = payload.get("void")  # an older mbx wrote none
     if void is not None and type(void) is not int:
         raise RecordError(6, "a field is of the wrong type")
-    return Floor(version, audit_no, audit_hash, void)
+    followed = payload.get("followed", [])  # nor this one
+    if not isinstance(followed, list):
+        raise RecordError(6, "a field is of the wrong type")
+    return Floor(version, audit_no, audit_hash, void, tuple(map(_followed, followed)))
+
+
+def _followed(value: JsonValue) -> FollowedFloor:
+    if not isinstance(value, list) or len(value) != len(FollowedFloor._fields):
+        raise RecordError(6, "not the place of a chain")
+    chain, version, void = value
+    if not (isinstance(chain, str) and type(version) is int):
+        raise RecordError(6, "a field is of the wrong type")
+    if void is not None and type(void) is not int:
+        raise RecordError(6, "a field is of the wrong type")
+    return FollowedFloor(chain, version, void)
 
 
 def _sync_folder(folder: str) -> None:

@@ -6,10 +6,11 @@ from typing import Final
 
 from mbx.core.canonical import JsonValue
 from mbx.core.limits import QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX
+from mbx.daemon import reaching
 from mbx.daemon.context import Context, Result
 from mbx.daemon.linkstate import LinkState
 from mbx.daemon.times import optional_rfc3339, rfc3339
-from mbx.store import outbox, owners
+from mbx.store import outbox
 from mbx.store.database import Tx
 from mbx.store.outbox import StreamRow
 from mbx.store.peers import PeerRow
@@ -49,9 +50,11 @@ def shown(context: Context, tx: Tx, peer: PeerRow) -> Result:
     """One pairing in a listing. `state`: up, down, stopped, or (over) removed, removed-us.
 
     `clock_ahead_ms`: when the last record of that host was signed there, less when it came: above 0
-    its clock is ahead of ours, below 0 it is behind, or the record had waited.
+    its clock is ahead of ours, below 0 it is behind, or the record had waited. `signed_waiting`:
+    policies, revocations and changes of the key that it has not acknowledged, since `signed_at`.
     """
     stream, link = outbox.stream(tx, peer.no), context.link(peer.no)
+    signed, signed_ms = outbox.signed_waiting(tx, peer.no)
     code = link.code if link is not None else None
     return {
         "label": peer.label,
@@ -68,6 +71,8 @@ def shown(context: Context, tx: Tx, peer: PeerRow) -> Result:
         "queued": stream.queued_messages,
         "queued_bytes": stream.queued_bytes,
         "oldest_at": _oldest_at(tx, stream),
+        "signed_waiting": signed,
+        "signed_at": optional_rfc3339(signed_ms),
         "clock_ahead_ms": None if stream.lag_ms is None else -stream.lag_ms,
         "ended_at": optional_rfc3339(peer.ended_ms),
         "next": _next(peer, stream, code),
@@ -106,7 +111,7 @@ def _short(head: bytes) -> str:
 
 def _owner(tx: Tx, peer: PeerRow) -> str:
     """Whether it has the same owner as this host, whose policies and revocations count there."""
-    return "same" if peer.owner_key in [key.key_id for key in owners.keys(tx)] else "other"
+    return "same" if reaching.is_same_owner(tx, peer) else "other"
 
 
 def _state(peer: PeerRow, stream: StreamRow, link: LinkState | None) -> str:

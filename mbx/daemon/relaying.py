@@ -22,7 +22,7 @@ from mbx.core.peer import read_addresses, read_directory, read_nack
 from mbx.core.receipt import Fact
 from mbx.core.record import Record, RecordError, Sealed, verify
 from mbx.core.streams import extended
-from mbx.daemon import addressing, bouncing, directory, hostmail, posting, receipting
+from mbx.daemon import addressing, bouncing, directory, following, hostmail, posting, receipting
 from mbx.daemon.context import Answer, Context
 from mbx.daemon.effects import Arrived, Effect, Paired, Queued
 from mbx.daemon.posting import Recipient
@@ -106,6 +106,9 @@ def _take(taken: _Taken, record: Record) -> None:
     """Apply one record, or queue the refusal of it."""
     act = _ACTS.get(record.kind)
     try:
+        if record.kind in following.KINDS:
+            taken.effects += following.take(taken.context, taken.tx, taken.peer, record)
+            return
         if act is None:
             raise Unacceptable("unsupported")
         signers = _signers(taken, record)
@@ -121,13 +124,13 @@ def _take(taken: _Taken, record: Record) -> None:
     except MbxError as error:
         code = "too-large" if error.code == "body-too-large" else "malformed"
         _refuse(taken, record, code)
-    except Unacceptable as refusal:
+    except (Unacceptable, following.Foreign) as refusal:
         _refuse(taken, record, refusal.code)
 
 
 def _refuse(taken: _Taken, record: Record, code: str) -> None:
     """A refusal is never refused in turn, and nobody waits for one of a receipt."""
-    if record.kind in ("message", OWNER_MAIL):
+    if record.kind in _ANSWERED:
         bouncing.refuse(taken.context, taken.tx, taken.peer, record.id, None, code)
         taken.answers += 1
 
@@ -279,8 +282,13 @@ def _directory(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) 
 
 def _nack(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> None:
     nack = read_nack(payload)
-    taken.effects += bouncing.refused(taken.context, taken.tx, taken.peer, nack)
+    context, tx, peer = taken.context, taken.tx, taken.peer
+    effects = following.refused(context, tx, peer, nack)
+    taken.effects += bouncing.refused(context, tx, peer, nack) if effects is None else effects
 
+
+_ANSWERED: Final = following.KINDS | {"message", OWNER_MAIL}
+"""Kinds of which somebody must hear that they will never be taken."""
 
 _Act = Callable[[_Taken, Record, Mapping[str, JsonValue]], None]
 _ACTS: Final[Mapping[str, _Act]] = {

@@ -16,7 +16,7 @@ from mbx.core.errors import MbxError
 from mbx.daemon import floor
 from mbx.daemon.authority import Authority
 from mbx.daemon.effects import Authorised
-from mbx.daemon.floor import Floor
+from mbx.daemon.floor import Floor, FollowedFloor
 from mbx.daemon.host import Host
 from mbx.daemon.journal import Journal
 from mbx.daemon.world import World, moment
@@ -45,13 +45,22 @@ class SecondPlace:
         self._world = world
         self._journal = journal
         reached = (known.audit_no, bytes.fromhex(known.audit_hash))
-        self.authority = Authority(host.key_id, known.version, reached, known.void)
-        self._is_lost = known.version > 0 and not os.path.lexists(path)
+        self.authority = Authority(
+            host.key_id,
+            known.version,
+            reached,
+            known.void,
+            {one.chain: one.version for one in known.followed},
+            {one.chain: one.void for one in known.followed if one.void is not None},
+        )
+        self._is_lost = known.has_seen and not os.path.lexists(path)
         self._is_put_back = False
 
     def authorised(self, effect: Authorised) -> None:
         """The second place knows before the answer leaves; what is refused there is told."""
         self.authority.floor = effect.version
+        for chain, version in effect.followed:
+            self.authority.raise_followed(chain, version)
         reached = (effect.audit_no, bytes.fromhex(effect.audit_hash))
         known = self.authority.audit_reached
         if self._is_put_back or reached[0] < known[0]:  # or told after a later one of its group
@@ -74,7 +83,12 @@ class SecondPlace:
 
     def _save(self, reached: tuple[int, bytes]) -> bool:
         no, digest = reached
-        place = Floor(self.authority.floor, no, digest.hex(), self.authority.void)
+        known = self.authority
+        followed = tuple(
+            FollowedFloor(chain, version, known.followed_void.get(chain))
+            for chain, version in sorted(known.followed.items())
+        )
+        place = Floor(known.floor, no, digest.hex(), known.void, followed)
         try:
             floor.save(self._path, self._host, moment(self._world), place)
         except (OSError, MbxError) as error:  # what was applied holds; the next round tries again

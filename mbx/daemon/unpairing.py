@@ -21,7 +21,7 @@ from mbx.daemon.authority import DRAFT_AGAIN
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.drafting import Draft, envelope, owner_id
 from mbx.daemon.effects import Effect, Paired
-from mbx.store import audit, identities, outbox, peers
+from mbx.store import audit, followed, identities, outbox, peers
 from mbx.store.database import Tx
 from mbx.store.peers import PeerRow
 
@@ -81,8 +81,16 @@ def _consequences(tx: Tx, peer: PeerRow) -> list[str]:
         f"{peer.label} calls itself {peer.told_label}; its key id is {peer.key_id}",
         f"messages that wait for it, and return to their senders: {waits:,}",
         "its link ends at once, and nobody can write to its agents; mail that is here stays",
+        *_voided(tx, peer),
         "to pair again takes mbx pair and mbx join, on both hosts",
     ]
+
+
+def _voided(tx: Tx, peer: PeerRow) -> list[str]:
+    """What ends with the pairing of what the owner signed."""
+    if followed.find(tx, peer.key_id) is None:
+        return []
+    return [f"policies that you signed on {peer.label} hold here no more, also after a new pairing"]
 
 
 # -- by our owner's word --------------------------------------------------------------------------
@@ -107,6 +115,7 @@ def end(
     refuse_stale(tx, peer, wanted.version)
     stood, waiting = peer.ended_ms is None, outbox.stream(tx, peer.no).queued_messages
     peers.remove(tx, peer.no, record.id, wanted.version, context.moment.now_ms)
+    followed.end(tx, peer.key_id)
     audit.append(
         tx,
         at_ms=context.moment.now_ms,
@@ -148,6 +157,7 @@ def dismissed(context: Context, tx: Tx, peer_no: int) -> Answer:
     if peer.ended_ms is not None:
         return Answer({})
     peers.end(tx, peer.no, "peer", now_ms)
+    followed.end(tx, peer.key_id)
     audit.append(
         tx, at_ms=now_ms, act="unpaired", identity=None, peer=peer.label, key_id=peer.key_id
     )

@@ -20,8 +20,8 @@ Told = Mapping[str, Any]
 EXPIRY_S: Final = 24 * 3_600
 """A policy that ends within a day is worth a word while the owner can still sign another."""
 
-FILE_MAX_BYTES: Final = 4_096
-"""Of the key file, and of the floor."""
+FILE_MAX_BYTES: Final = 65_536
+"""Of the key file, and of the floor, which tells of each host of the same owner."""
 
 _INIT: Final = "mbx owner init"
 _RESTORE_KEY: Final = "put back, mode 600, a copy that `mbx owner export` wrote"
@@ -210,7 +210,8 @@ def chain(told: Told) -> list[Check]:
         Check(
             "owner's chain",
             "fail",
-            f"record {one['version']} {one['reason']}: the policies before it are void",
+            f"record {one['version']} of the chain of {one['host']} {one['reason']}: the policies"
+            " before it are void",
             f"{_RESTORE}; or sign anew what shall hold",
         )
         for one in told["chain_damage"]

@@ -18,6 +18,9 @@ Told = Mapping[str, Any]
 WAITS_S: Final = 3_600
 """Mail may wait an hour for a host that sleeps before anybody is warned."""
 
+SIGNED_WAITS_S: Final = 60
+"""With a link it takes a moment; without one a revocation does not hold there yet."""
+
 NEARLY_FULL_PERCENT: Final = 80
 """From here on a queue is worth a word: at 100 nobody can write to that host."""
 
@@ -31,7 +34,7 @@ def everything(told: Told) -> list[Check]:
     """All checks of one answer; none for a daemon that says nothing of paired hosts."""
     if "peers" not in told:
         return []
-    return [*listener(told), *links(told), *clocks(told), *outbox(told)]
+    return [*listener(told), *links(told), *clocks(told), *outbox(told), *signed(told)]
 
 
 # -- the key --------------------------------------------------------------------------------------
@@ -137,6 +140,21 @@ def outbox(told: Told) -> list[Check]:
             found.append(Check("outbox", level, detail, step))
     waits = sum(one["queued"] for one in told["peers"])
     return few(found) or [Check("outbox", "ok", f"{waits:,} messages wait for other hosts")]
+
+
+def signed(told: Told) -> list[Check]:
+    """What the owner signed and a host of the same owner does not have yet: there it holds not."""
+    found = []
+    for one in told["peers"]:
+        waits = _age_s(one.get("signed_at"), told["now"])
+        if waits is None or one["ended_at"] is not None:
+            continue
+        count = one["signed_waiting"]
+        records = "1 record" if count == 1 else f"{count:,} records"
+        detail = f"{one['label']} does not have {records} that you signed, since {span(waits)}"
+        level: Level = "warn" if waits >= SIGNED_WAITS_S else "info"
+        found.append(Check("signed records", level, detail, f"mbx peers show {one['label']}"))
+    return few(found) or [Check("signed records", "ok", "every host of yours has all of them")]
 
 
 def _count(messages: int) -> str:

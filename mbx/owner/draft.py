@@ -34,8 +34,8 @@ CONFIRM_ID_CHARS: Final = 6
 LINES_MAX: Final = 100
 LINE_MAX_CHARS: Final = 2_000
 
-_MAIL: Final = "owner-mail"
-"""Mail is for the hosts of all its recipients, everything else for one."""
+_SHARED: Final = frozenset({"owner-mail", "policy", "revoke", ROTATE})
+"""For several hosts: mail for those of its recipients, the others for all that have this owner."""
 _MARGIN: Final = "    | "
 _ENVELOPE: Final = ("v", "type", "iat", "exp", "nonce", "aud", "owner")
 """What every record has; the rest is what it is about, and is shown last, near the question."""
@@ -72,7 +72,7 @@ class Draft:
             payload = inspect(self.kind, self.payload, audience=expected.host or ANY_AUDIENCE)
         except RecordError as error:
             raise _refused(error.reason) from None
-        if not isinstance(payload.get("aud"), str) and self.kind != _MAIL:
+        if not isinstance(payload.get("aud"), str) and self.kind not in _SHARED:
             raise _refused("it is not meant for one host")
         if payload.get("owner") != expected.owner:
             raise _refused(

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from mbx.core.authority import Link, OwnerKey
 from mbx.core.canonical import CanonicalError, encode, parse
+from mbx.core.chains import Link, OwnerKey
 from mbx.core.directive import FORWARD
 from mbx.core.limits import CLOCK_KEPT_MS, RECORD_MAX_BYTES
 from mbx.core.record import Record, Sealed
@@ -17,8 +17,12 @@ _COLUMNS: Final = (
 _BY_ID: Final = _COLUMNS + " WHERE record_id = ?"
 # As bytes: a text that is no UTF-8 any more must be found out as damage, not end the reader.
 _CHAIN: Final = (
-    "SELECT version, CAST(kind AS BLOB), CAST(payload AS BLOB), CAST(signatures AS BLOB)"
-    " FROM owner_records WHERE version IS NOT NULL ORDER BY no"
+    "SELECT version, CAST(kind AS BLOB), CAST(payload AS BLOB), CAST(signatures AS BLOB),"
+    " applied_ms FROM owner_records WHERE version IS NOT NULL ORDER BY no"
+)
+_FOLLOWED: Final = (
+    "SELECT chain_version, CAST(kind AS BLOB), CAST(payload AS BLOB), CAST(signatures AS BLOB),"
+    " applied_ms FROM owner_records WHERE chain = ? AND chain_version IS NOT NULL ORDER BY no"
 )
 _ALL: Final = _COLUMNS + " ORDER BY no"
 _KEYS: Final = (
@@ -101,13 +105,30 @@ def last_forward(tx: Tx, identity: str) -> str | None:
     return None
 
 
+class Followed(NamedTuple):
+    """The place of a record in the chain of another host: its key id, the version there."""
+
+    chain: str
+    version: int
+
+
 def add(
-    tx: Tx, record: Record, version: int | None, now_ms: int, answer: str, acceptance: Sealed
+    tx: Tx,
+    record: Record,
+    version: int | None,
+    now_ms: int,
+    answer: str,
+    acceptance: Sealed,
+    followed: Followed | None = None,
 ) -> None:
-    """Keep an applied record, its first answer, and the host's acceptance."""
+    """Keep an applied record, its first answer, and the host's acceptance.
+
+    `version`: its place in our own chain; `followed`: in that of another host.
+    """
     tx.run(
         "INSERT INTO owner_records (kind, record_id, version, payload, signatures, applied_ms,"
-        " answer, acceptance, acceptance_signature) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " answer, acceptance, acceptance_signature, chain, chain_version)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             record.kind,
             record.id,
@@ -118,16 +139,25 @@ def add(
             answer,
             acceptance.payload,
             acceptance.signature,
+            followed.chain if followed else None,
+            followed.version if followed else None,
         ),
     )
 
 
 def chain(tx: Tx) -> list[Link]:
     """The records of policies and revocations as they lie in the store, as they were applied."""
-    return [
-        Link(version, Record(_text(kind), _text(payload), _signatures(_text(signatures))))
-        for version, kind, payload, signatures in tx.all(_CHAIN)
-    ]
+    return [_link(*row) for row in tx.all(_CHAIN)]
+
+
+def followed_chain(tx: Tx, host: str) -> list[Link]:
+    """As `chain`, for what came of the chain of the host with this key id."""
+    return [_link(*row) for row in tx.all(_FOLLOWED, (host,))]
+
+
+def _link(version: int, kind: bytes, payload: bytes, signatures: bytes, applied_ms: int) -> Link:
+    record = Record(_text(kind), _text(payload), _signatures(_text(signatures)))
+    return Link(version, record, applied_ms)
 
 
 def rotations(tx: Tx) -> list[Record]:
@@ -143,16 +173,22 @@ def everything(tx: Tx) -> list[OwnerRecordRow]:
     return [OwnerRecordRow(*row) for row in tx.all(_ALL)]
 
 
-def state(tx: Tx) -> tuple[str, str]:
-    """Names what the chain and the keys are now: equal as long as nothing was added to either.
+_STATE: Final = (
+    "SELECT (SELECT CAST(record_id AS BLOB) FROM owner_records ORDER BY no DESC LIMIT 1),"
+    " (SELECT CAST(key_id AS BLOB) FROM owner_keys ORDER BY no DESC LIMIT 1),"
+    " (SELECT CAST(group_concat(f.ended_version || ' ' || p.label) AS BLOB)"
+    " FROM followed_chains AS f JOIN peers AS p ON p.key_id = f.chain)"
+)
 
-    Ids, not counts: after a rollback a count comes again for another record.
+
+def state(tx: Tx) -> tuple[str, str, str]:
+    """Names what the chains and the keys are now: equal as long as nothing was added to any.
+
+    Ids, not counts: after a rollback a count comes again for another record. And what the hosts of
+    followed chains are called, and up to where these do not count.
     """
-    row = tx.one(
-        "SELECT (SELECT CAST(record_id AS BLOB) FROM owner_records ORDER BY no DESC LIMIT 1),"
-        " (SELECT CAST(key_id AS BLOB) FROM owner_keys ORDER BY no DESC LIMIT 1)"
-    )
-    return (_text(row[0] or b""), _text(row[1] or b"")) if row else ("", "")
+    record, key, followed = tx.one(_STATE) or (None, None, None)
+    return _text(record or b""), _text(key or b""), _text(followed or b"")
 
 
 def clock_high_ms(tx: Tx) -> int:

@@ -54,6 +54,7 @@ PLAIN = Policy(
     sources=(Source("local"),),
     projects=("/srv/app",),
     reason="the release",
+    chain=HOST,
 )
 
 
@@ -265,6 +266,9 @@ senders = st.builds(
     st.sampled_from(["ana", "bo"]),
     st.none() | st.just("role:dev"),
 ) | st.sampled_from([Source("local"), Source("host", HOST, "desk")])
+subject = st.builds(Subject, ids, st.just("bo"), st.just(""), st.just("")) | st.builds(
+    Subject, ids, st.just("bo"), st.just(OTHER_HOST), st.just("lab")
+)
 policies = st.builds(
     lambda level, mask, **more: PLAIN._replace(
         level=level,
@@ -274,7 +278,7 @@ policies = st.builds(
     st.sampled_from(LEVELS),
     st.integers(0, 15),
     exp_ms=st.integers(NOW + 1, NOW + 7 * DAY),
-    to=st.lists(st.builds(Subject, ids, st.just("bo")), min_size=1, max_size=3).map(tuple),
+    to=st.lists(subject, min_size=1, max_size=3).map(tuple),
     sources=st.lists(senders, min_size=1, max_size=3).map(tuple),
     projects=st.lists(st.sampled_from(["/a", "/b", "/c d"]), unique=True).map(tuple),
     reason=st.sampled_from(["", "a reason", "two\nlines"]),
@@ -304,8 +308,34 @@ def test_a_source_covers_its_identity_of_its_host_and_nobody_else() -> None:
     for source, expected in table.items():
         policy = PLAIN._replace(sources=(source,))
         assert [policy.covers(sender, HOST) for sender in senders] == expected
-    assert PLAIN.concerns("b" * 26)
-    assert not PLAIN.concerns("bo")
+    assert PLAIN.concerns("b" * 26, HOST)
+    assert not PLAIN.concerns("bo", HOST)
+    assert not PLAIN.concerns("b" * 26, OTHER_HOST), "an id of another host's is another identity"
+    there = PLAIN._replace(to=(Subject("b" * 26, "bo", OTHER_HOST, "lab"),))
+    assert there.concerns("b" * 26, OTHER_HOST)
+    assert not there.concerns("b" * 26, HOST)
+
+
+def test_told_on_another_host_what_is_local_is_of_the_host_where_it_was_signed() -> None:
+    there = Subject("c" * 26, "cat", OTHER_HOST, "lab")
+    policy = PLAIN._replace(to=(*PLAIN.to, there)).told_from("desk")
+    assert policy.sources == (Source("host", HOST, "desk"),)
+    assert policy.to == (Subject("b" * 26, "bo", HOST, "desk"), there)
+    assert [one.words for one in policy.to] == ["bo@desk", "cat@lab"]
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        {"identity": "b" * 26, "name": "bo", "host": OTHER_HOST},
+        {"identity": "b" * 26, "name": "bo", "label": "lab"},
+        {"identity": "b" * 26, "name": "bo", "host": "lab", "label": "lab"},
+        {"identity": "b" * 26, "name": "bo", "host": OTHER_HOST, "label": "no label"},
+        {"identity": "b" * 26, "name": "bo", "host": "", "label": ""},
+    ],
+)
+def test_whom_a_policy_concerns_is_told_by_ids_of_identity_and_host(to: dict[str, Any]) -> None:
+    assert is_refused(told() | {"to": [to]})
 
 
 def test_sources_have_words() -> None:
@@ -324,7 +354,7 @@ def revoked(records: list[str] | None) -> dict[str, Any]:
 
 def test_a_revocation_is_of_records_or_of_all() -> None:
     some = read_revocation(revoked(["a" * 26, "b" * 26]), "z" * 26)
-    assert some == Revocation(1, "z" * 26, NOW, ("a" * 26, "b" * 26), "")
+    assert some == Revocation(1, "z" * 26, NOW, ("a" * 26, "b" * 26), "", HOST)
     assert read_revocation(revoked(None), "z" * 26).records is None
 
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from mbx.core.authority import build, record_digest, with_ends
+from mbx.core.authority import build
 from mbx.core.canonical import encode
+from mbx.core.chains import record_digest, with_ends
 from mbx.core.keys import SigningKey, key_id
 from mbx.core.record import Record, sign
 from tests.core.test_authority import (

@@ -11,8 +11,9 @@ import pytest
 from mbx.core.acts import ACTS, OWNERS
 from mbx.core.errors import MbxError
 from mbx.core.keys import SigningKey
+from mbx.core.peer import Nack
 from mbx.core.record import Record, sign
-from mbx.daemon import auditing, booting, floor, forwarding, relaying, unpairing
+from mbx.daemon import auditing, booting, floor, following, forwarding, relaying, unpairing
 from mbx.daemon.budget import Budget
 from mbx.daemon.effects import Authorised, HandOn, Revive
 from mbx.daemon.floor import Floor
@@ -23,7 +24,7 @@ from mbx.daemon.proven import Proven
 from mbx.daemon.secondplace import SecondPlace
 from mbx.daemon.world import moment
 from mbx.paths import Paths
-from mbx.store import audit
+from mbx.store import audit, peers
 from mbx.store.database import Committed, Refused, Tx, run_group, run_reads
 from tests.support import pairs
 from tests.support.office import BOOT, KEY, OfficeDesk, at_terminal, harness, nobody, shell
@@ -33,7 +34,7 @@ from tests.support.rules import ROOT
 
 CANARY = "canary-5c20"
 NOTHING_YET = Floor()
-ABOUT_PEERS = {"link-stopped", "pair", "peer-change", "unpair", "unpaired"}
+ABOUT_PEERS = {"link-stopped", "record-refused", "pair", "peer-change", "unpair", "unpaired"}
 
 
 @pytest.fixture
@@ -146,6 +147,9 @@ def paired(desk: OfficeDesk, owner: Owner) -> None:
     context = desk.dispatcher.context()
     owner.do("peer-change", name="box-91", label="box-93")
     desk.do(lambda tx: relaying.stopped(context, tx, no, "fork"))
+    policy = rows(desk, act="policy")[0]["record"]
+    nack = Nack(policy, None, "wrong-issuer", "")
+    desk.do(lambda tx: following.refused(context, tx, peers.by_no(tx, no), nack))
     owner.do("unpair", name="box-93")
     desk.do(lambda tx: unpairing.dismissed(context, tx, other))
 

@@ -138,7 +138,7 @@ def test_what_the_owner_delegates_is_told_with_its_end(desk: OfficeDesk) -> None
     assert (newest["to"], newest["level"], newest["left_s"]) == (["ben"], "collaborate", 604_800)
     assert (oldest["to"], oldest["from"], oldest["level"]) == (["ana"], ["ben@desk"], "yolo")
     desk.connection.execute("UPDATE owner_records SET payload = '{}' WHERE version = 1")
-    desk.dispatcher._authority._known = (("", ""), 0, Book(desk.host.key_id))
+    desk.dispatcher._authority._known = (("", "", ""), 0, Book(desk.host.key_id))
     (damage,) = told(desk)["chain_damage"]
     assert damage["version"] == 1
     assert damage["reason"] == "is not the one that its successor names"

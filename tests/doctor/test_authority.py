@@ -70,10 +70,10 @@ def test_a_healthy_answer_has_no_fault() -> None:
             f"mbx policy revoke {POLICY['id']}",
         ),
         (
-            {"chain_damage": [{"version": 3, "reason": "is missing"}]},
+            {"chain_damage": [{"host": "desk", "version": 3, "reason": "is missing"}]},
             "owner's chain",
             "fail",
-            "record 3 is missing: the policies before it are void",
+            "record 3 of the chain of desk is missing: the policies before it are void",
             "sign anew",
         ),
         ({"clock_behind_s": 7_200}, "owner's clock", "fail", "2 h behind", "mbx owner clock"),

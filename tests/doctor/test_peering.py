@@ -18,6 +18,9 @@ PEER: dict[str, Any] = {
     "queued": 0,
     "queued_bytes": 0,
     "oldest_at": None,
+    "signed_waiting": 0,
+    "signed_at": None,
+    "ended_at": None,
     "clock_ahead_ms": -5,
     "next": None,
 }
@@ -62,6 +65,18 @@ def test_a_healthy_answer_has_no_fault() -> None:
             "peers",
             "info",
             "1 message waits, the oldest for 59 min",
+        ),
+        (
+            {"peers": [PEER | {"signed_waiting": 2, "signed_at": HOUR_AGO}]},
+            "signed records",
+            "warn",
+            "lap does not have 2 records that you signed, since 1 h",
+        ),
+        (
+            {"peers": [PEER | {"signed_waiting": 1, "signed_at": "2026-01-31T11:59:01.000Z"}]},
+            "signed records",
+            "info",
+            "lap does not have 1 record that you signed, since 59 s",
         ),
         (
             {"peers": [DOWN | {"reason": "it was installed anew", "next": "pair again"}]},

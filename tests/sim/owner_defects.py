@@ -8,7 +8,8 @@ from typing import Any, Final
 import pytest
 
 from mbx.core import authority, exposure, policy
-from mbx.core.authority import Book, Clock, Grant, Link, OwnerKey
+from mbx.core.authority import Book, Clock, Grant
+from mbx.core.chains import Chain, Damage, Link, OwnerKey
 from mbx.core.errors import MbxError
 from mbx.core.exposure import Exposure, Relay
 from mbx.core.lease import LeaseState
@@ -136,7 +137,7 @@ def a_version_is_not_checked(patch: pytest.MonkeyPatch) -> None:
     def lenient(context: Context, tx: Tx, record: Record, payload: Payload) -> Applied:
         version = context.authority.book(tx).next.version
         policy.read_policy(payload, record.id)
-        applying._audit(context, tx, record.kind, record, version=version)
+        applying.audit_act(context, tx, record.kind, record, version=version)
         return Applied({"version": version}, version)
 
     patch.setitem(_acts(), "policy", lenient)
@@ -152,9 +153,10 @@ def a_damaged_record_is_passed_over(patch: pytest.MonkeyPatch) -> None:
         own_host: str,
         floor: int = 0,
         void: int | None = None,
+        followed: Sequence[Chain] = (),
     ) -> Book:
-        book = build(links, owner_keys, own_host, floor, void)
-        whole = [one for one in book.entries if not isinstance(one, authority.Damage)]
+        book = build(links, owner_keys, own_host, floor, void, followed)
+        whole = [one for one in book.entries if not isinstance(one, Damage)]
         return replace(book, entries=tuple(whole))
 
     patch.setattr(authority, "build", blind)

@@ -81,8 +81,11 @@ class PairedHost:
         """Where it can be reached."""
         return f"{self.ip}:{self.port}"
 
-    def knows(self, other: "PairedHost", address: str | None) -> None:
-        """Record a pairing with `other`, at that address (None: it is for the other to dial)."""
+    def knows(self, other: "PairedHost", address: str | None, owner: str | None = None) -> None:
+        """Record a pairing with `other`, at that address (None: it is for the other to dial).
+
+        `owner`: the key id of the owner that both have.
+        """
 
         def unit(tx: Tx) -> None:
             peer = NewPeer(
@@ -92,7 +95,7 @@ class PairedHost:
                 other.label,
                 other.label,
                 [address] if address else [],
-                None,
+                owner,
                 crockford(b"planted".ljust(32)),
                 1,
             )
@@ -102,10 +105,15 @@ class PairedHost:
         do(self.home, unit)
 
 
-def plant_pairing(one: PairedHost, other: PairedHost, *, through: str | None = None) -> None:
-    """Both know each other; `through`: the address at which `one` reaches `other`."""
-    one.knows(other, through or other.address)
-    other.knows(one, None)
+def plant_pairing(
+    one: PairedHost, other: PairedHost, *, through: str | None = None, owner: str | None = None
+) -> None:
+    """Both know each other; `through`: the address at which `one` reaches `other`.
+
+    `owner`: the key id of the owner that both have, None where they have two.
+    """
+    one.knows(other, through or other.address, owner)
+    other.knows(one, None, owner)
 
 
 def pair_by_owners(joiner: PairedHost, inviter: PairedHost) -> None:

@@ -69,14 +69,17 @@ def desk(label: str) -> PairedDesk:
     return made
 
 
-def pair(one: PairedDesk, other: PairedDesk) -> None:
-    """As after a pairing: each knows the other, and both streams are empty."""
+def pair(one: PairedDesk, other: PairedDesk, owner: str | None = None) -> None:
+    """As after a pairing: each knows the other, and both streams are empty.
+
+    `owner`: the key id of the owner of both, None where they have two.
+    """
     for here, there in ((one, other), (other, one)):
-        here.peer_nos[there.label] = plant(here, there.key, there.label)
+        here.peer_nos[there.label] = plant(here, there.key, there.label, owner)
         here.tell()
 
 
-def plant(here: OfficeDesk, key: SigningKey, label: str) -> int:
+def plant(here: OfficeDesk, key: SigningKey, label: str, owner: str | None = None) -> int:
     """A pairing with the host of this key, without a record of the owner's; the key of its row."""
     peer = NewPeer(
         key_id("host", key.public),
@@ -85,7 +88,7 @@ def plant(here: OfficeDesk, key: SigningKey, label: str) -> int:
         label,
         label,
         ("192.0.2.1:47100",),
-        None,
+        owner,
         crockford(b"record".ljust(32)),
         1,
     )
@@ -122,7 +125,7 @@ def signed_by(owner: Owner, peer_no: int) -> Record:
     context = here.dispatcher.context()
 
     def unit(tx: Tx) -> None:
-        applying._kept(context, tx, record, Applied({}))
+        applying.kept(context, tx, record, Applied({}))
         peers.change(
             tx,
             peer.no,

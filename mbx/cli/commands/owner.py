@@ -103,9 +103,10 @@ def show(session: Session) -> None:
     rows = [(name.replace("_", " "), cell(known[name])) for name in _KEY_FIELDS if name in known]
     rows += [(label, cell(answer.get(name))) for name, label in _CHAIN_FIELDS.items()]
     rows += [
-        ("damage", f"record {cell(one.get('version'))} {cell(one.get('reason'))}")
+        ("damage", f"record {cell(one['version'])} of {cell(one['host'])} {cell(one['reason'])}")
         for one in answer.get("damage") or ()
     ]
+    rows += [("follows", _followed(one)) for one in answer.get("followed") or ()]
     rows.append(("key file", f"{cell(file['path'])} ({cell(file['state'])})"))
     head = "the owner of this host" if known else "this host has no owner yet"
     lines = [f"  {label:<{_LABEL_CHARS}}  {value}" for label, value in rows]
@@ -253,8 +254,9 @@ def clock(session: Session, draft_file: str | None) -> None:
 def rotate(session: Session) -> None:
     """Make a new key and have the old one sign it in; needs both passphrases on your terminal.
 
-    What the old key signed stays valid; from now on only the new key signs. If it was interrupted,
-    run it again: it finishes what was begun, or begins anew.
+    What the old key signed stays valid; from now on only the new key signs, also on every paired
+    host that has your key, at once or when that host is met next. If it was interrupted, run it
+    again: it finishes what was begun, or begins anew.
     """
     path = session.paths.owner_key_path()
     with owners_terminal() as terminal:
@@ -386,6 +388,13 @@ def _found(path: str) -> SealedKey | None:
         if error.code != "not-found":
             raise
         return None
+
+
+def _followed(one: JsonObject) -> str:
+    """The chain of another host of the same owner."""
+    ended = one.get("ended_version")
+    over = f"; up to {cell(ended)} it counts no more, that pairing has ended" if ended else ""
+    return f"{cell(one['host'])} ({cell(one['key_id'])}) up to record {cell(one['version'])}{over}"
 
 
 def _file_state(path: str, known: object) -> JsonObject:

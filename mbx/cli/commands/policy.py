@@ -20,6 +20,9 @@ TERM_MAX_S = 365 * 86_400
 
 _ID_CHARS = 8
 _LABEL_CHARS = 9
+_SHOWN = "to level classes from projects at host until reason state".split()
+_CALLED = {"host": "signed on"}
+"""Field of `policy.show` -> how people are told of it, where that is another word."""
 
 
 @command(
@@ -30,6 +33,7 @@ _LABEL_CHARS = 9
     mbx policy set ui-dev --level autonomous --from local --project . --ttl 3d
     mbx policy set ui-dev,api-dev --level collaborate --classes read --from role:review
     mbx policy set ui-dev --level yolo --from api-dev --ttl 2h --reason "the big move"
+    mbx policy set ben@lap --level collaborate --from ana@desk,host:desk
     """,
 )
 @click.argument(
@@ -49,7 +53,7 @@ _LABEL_CHARS = 9
     multiple=True,
     required=True,
     shell_complete=completed("addresses"),
-    help="Whose mail: local (everybody here), a name, role:ROLE (who has it now), host:LABEL.",
+    help="Whose mail: local (all here), host:LABEL, a name or role:ROLE (who has it), also @HOST.",
 )
 @click.option(
     "--classes",
@@ -86,6 +90,9 @@ def set_(
     collaborate and autonomous add read (inspect, run read-only commands and tests) and edit
     (reversible changes inside the projects); yolo adds outward (push, deploy, delete, spend) and
     permissions. The newest policy about a recipient and a sender is the one that counts.
+
+    It holds on every paired host that has your key, at once or when that host is met next; TO may
+    be an identity there (ben@lap).
 
     It needs your signature: the exact record is shown on your terminal, and your passphrase asked
     for there. It ends by itself: after 30 days at most, yolo after 7.
@@ -127,7 +134,10 @@ def list_(session: Session, to: str | None, everything: bool) -> None:
         return
     rows = [_row(entry, session.now_ms()) for entry in answer["policies"]]
     if rows:
-        heads = ("ID", "LEVEL", "UNTIL", "TO", "STATE", "FROM", "CLASSES")
+        heads: tuple[str, ...] = ("ID", "LEVEL", "UNTIL", "TO", "STATE", "FROM", "CLASSES")
+        if answer.get("followed"):  # several hosts have chains
+            heads, signed_on = (*heads, "SIGNED ON"), answer["policies"]
+            rows = [(*row, cell(one.get("host"))) for row, one in zip(rows, signed_on, strict=True)]
         session.output.table(heads, rows, flexible=4)
     else:
         session.output.text(
@@ -138,8 +148,8 @@ def list_(session: Session, to: str | None, everything: bool) -> None:
         session.output.note(f"warning: {warning}")
     for one in answer.get("damage") or ():
         session.output.note(
-            f"warning: record {cell(one.get('version'))} of the chain {cell(one.get('reason'))};"
-            " policies older than it hold no longer"
+            f"warning: record {cell(one.get('version'))} of the chain of {cell(one.get('host'))}"
+            f" {cell(one.get('reason'))}; policies older than it hold no longer"
         )
     if answer.get("clock_behind"):
         session.output.note(
@@ -163,10 +173,10 @@ def show(session: Session, policy_id: str) -> None:
         session.output.document(answer)
         return
     lines = [f"policy {cell(answer['id'])}, version {cell(answer['version'])}"]
-    for field in ("to", "level", "classes", "from", "projects", "at", "until", "reason", "state"):
+    for field in _SHOWN:
         value = answer.get(field)
         shown = ", ".join(map(cell, value)) or "-" if isinstance(value, list) else cell(value)
-        lines.append(f"{field:<{_LABEL_CHARS}} {shown}")
+        lines.append(f"{_CALLED.get(field, field):<{_LABEL_CHARS}} {shown}")
     for part in answer.get("superseded") or ():
         lines.append(
             f"not for mail from {cell(part['from'])} to {cell(part['to'])}: record"
@@ -196,7 +206,8 @@ def revoke(
 ) -> None:
     """Sign a revocation: of the policies named, or with --all of everything signed up to now.
 
-    A revoked policy never holds again, also when it arrives later. Agents ask again at once.
+    A revoked policy never holds again, also when it arrives later. Agents ask again at once, here
+    and on every paired host that has your key; the policy may have been signed on any of them.
     """
     if everything == bool(policy_ids):
         raise MbxError("usage", "give the ids of policies, or --all", "mbx policy list")

@@ -11,7 +11,7 @@ from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState, claimable
 from mbx.core.limits import LIST_MAX_ROWS, QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX
 from mbx.core.policy import Policy
-from mbx.daemon import auditing, floor, listing, peerlist, unpairing
+from mbx.daemon import auditing, chainlist, floor, listing, peerlist, unpairing
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.effects import Mend
 from mbx.daemon.gate import Open
@@ -110,9 +110,8 @@ def authority(context: Context, tx: Tx) -> Result:
         if keys
         else None,
         "policies": [_policy(context, tx, one) for one in standing[:LIST_MAX_ROWS]],
-        "chain_damage": [
-            {"version": one.version, "reason": one.reason} for one in book.damaged[:LIST_MAX_ROWS]
-        ],
+        "chain_damage": chainlist.damage(context, book),
+        "followed": chainlist.followed(book),
         "clock_behind_s": behind_ms // 1000,
         "void_until": book.void,
         "floor": _floor(context),
@@ -125,16 +124,11 @@ def _policy(context: Context, tx: Tx, policy: Policy) -> Result:
     return {
         "id": policy.id,
         "level": policy.level,
-        "to": [_name_now(tx, one.identity, one.name) for one in policy.to],
+        "to": [chainlist.called(context, tx, policy, one) for one in policy.to],
         "from": [source.words for source in policy.sources],
         "until": rfc3339(policy.exp_ms),
         "left_s": (policy.exp_ms - context.moment.now_ms) // 1000,
     }
-
-
-def _name_now(tx: Tx, identity: str, name_then: str) -> str:
-    row = identities.by_identity(tx, identity)
-    return row.name if row else name_then
 
 
 def _floor(context: Context) -> str:
@@ -149,7 +143,9 @@ def _floor(context: Context) -> str:
         return "missing"
     no, digest = context.authority.audit_reached
     known = (context.authority.floor, no, digest.hex(), context.authority.void)
-    return "ok" if tuple(found) == known else "another"
+    followed = {one.chain: one.version for one in found.followed}
+    is_ours = found[:4] == known and followed == context.authority.followed
+    return "ok" if is_ours else "another"
 
 
 def _quick_check(tx: Tx, store_bytes: int) -> Result:

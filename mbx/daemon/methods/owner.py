@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from mbx.core import message
-from mbx.core.authority import OwnerKey
+from mbx.core.chains import OwnerKey
 from mbx.core.directive import FORWARD, PRUNE, RETIRE
 from mbx.core.endpoints import parse_endpoint
 from mbx.core.errors import MbxError
@@ -28,6 +28,7 @@ from mbx.core.record import KINDS, Record
 from mbx.core.text import check_text
 from mbx.daemon import (
     applying,
+    chainlist,
     drafting,
     forwarding,
     letters,
@@ -75,7 +76,8 @@ def _show(context: Context, tx: Tx, caller: Open, request: None) -> Answer:
             "policies_in_effect": sum(
                 1 for one in book.policies() if not book.standing(one, clock)
             ),
-            "damage": [{"version": one.version, "reason": one.reason} for one in book.damaged],
+            "followed": chainlist.followed(book),
+            "damage": chainlist.damage(context, book),
             "void_until": book.void,
             "clock_behind": clock.is_behind,
             "floor_fault": context.authority.floor_fault or None,

@@ -4,13 +4,12 @@ from typing import Final, NamedTuple
 
 from mbx.core.authority import Book, Clock
 from mbx.core.policy import Policy
-from mbx.daemon import drafting
+from mbx.daemon import chainlist, drafting
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.gate import Open
 from mbx.daemon.methods.table import open_method
 from mbx.daemon.params import Params
 from mbx.daemon.times import rfc3339
-from mbx.store import identities
 from mbx.store.database import Tx
 
 
@@ -28,18 +27,21 @@ def _read_list(params: Params) -> ListRequest:
 def _list(context: Context, tx: Tx, caller: Open, request: ListRequest) -> Answer:
     book = context.authority.book(tx)
     clock = context.authority.clock(tx, context.moment.now_ms)
-    to = drafting.named(tx, request.to).identity if request.to is not None else None
+    to = drafting.subject(context, tx, request.to) if request.to is not None else None
+    home = (to.host if to else "") or context.host.key_id
+    who = to.identity if to else None
     chosen = [
         policy
         for policy in book.policies()
-        if (request.every or not book.standing(policy, clock, to))
-        and (to is None or policy.concerns(to))
+        if (request.every or not book.standing(policy, clock, who))
+        and (who is None or policy.concerns(who, home))
     ]
     return Answer(
         {
-            "policies": [shown(tx, book, policy, clock, to) for policy in chosen],
+            "policies": [shown(context, tx, book, policy, clock, who) for policy in chosen],
             "version": book.version,
-            "damage": [{"version": one.version, "reason": one.reason} for one in book.damaged],
+            "followed": chainlist.followed(book),
+            "damage": chainlist.damage(context, book),
             "void_until": book.void,
             "clock_behind": clock.is_behind,
             "floor_fault": context.authority.floor_fault or None,
@@ -54,21 +56,31 @@ def _read_show(params: Params) -> str:
 def _show(context: Context, tx: Tx, caller: Open, text: str) -> Answer:
     book = context.authority.book(tx)
     clock = context.authority.clock(tx, context.moment.now_ms)
-    return Answer(shown(tx, book, drafting.policy_called(context, tx, text), clock))
+    policy = drafting.policy_called(context, tx, text)
+    return Answer(shown(context, tx, book, policy, clock))
 
 
-def shown(tx: Tx, book: Book, policy: Policy, clock: Clock, recipient: str | None = None) -> Result:
+def shown(
+    context: Context,
+    tx: Tx,
+    book: Book,
+    policy: Policy,
+    clock: Clock,
+    recipient: str | None = None,
+) -> Result:
     """One policy; `state` is in effect, or why it grants nothing now (to this recipient).
 
-    `superseded`: for whom and whose mail newer records govern, so that it is in effect in part.
+    `host`: on which it was signed. `superseded`: for whom and whose mail newer records govern, so
+    that it is in effect in part.
     """
     fault = book.standing(policy, clock, recipient)
-    names = {one.identity: _name_now(tx, one.identity, one.name) for one in policy.to}
+    names = {to: chainlist.called(context, tx, policy, to) for to in policy.to}
     parts = [] if fault else book.parts(policy, recipient)
     return {
         "id": policy.id,
+        "host": chainlist.host_of(context, book, policy.chain),
         "version": policy.version,
-        "to": [names[one.identity] for one in policy.to],
+        "to": list(names.values()),
         "level": policy.level,
         "classes": list(policy.classes),
         "from": [source.words for source in policy.sources],
@@ -82,11 +94,6 @@ def shown(tx: Tx, book: Book, policy: Policy, clock: Clock, recipient: str | Non
         ],
         "state": fault or ("in effect in part" if parts else "in effect"),
     }
-
-
-def _name_now(tx: Tx, identity: str, name_then: str) -> str:
-    row = identities.by_identity(tx, identity)
-    return row.name if row else name_then
 
 
 METHODS: Final = (

@@ -110,7 +110,8 @@ def _policies(context: Context, tx: Tx, binding: Binding) -> list[Result]:
             ],
         }
         for policy in book.policies()
-        if policy.concerns(binding.identity) and not book.standing(policy, clock, binding.identity)
+        if policy.concerns(binding.identity, context.host.key_id)
+        and not book.standing(policy, clock, binding.identity)
     ]
 
 
