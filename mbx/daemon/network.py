@@ -7,7 +7,7 @@ that shows none to the pairings, and texts are moved between sockets and them.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from mbx.core.endpoints import Endpoint, parse_endpoint
 from mbx.core.errors import MbxError
@@ -54,6 +54,7 @@ class Network:
         self._hosts: dict[bytes, str] = {}
         self._context: Context | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._serving: set[Channel] = set()
         self.listening: list[Endpoint] = []
         self._listener = Listener(
             Callers(
@@ -91,6 +92,15 @@ class Network:
     def dial(self, row: PeerRow) -> None:
         """Try the addresses of a peer, one after the other."""
         self._begin(lambda: self._dial(row))
+
+    def moved(self, is_own: Callable[[tuple[Any, ...]], bool]) -> None:
+        """Addresses of this machine came or went: what hangs on one that is gone is dead.
+
+        `is_own` says so of a socket's own name. Nothing else would tell before pings are missed.
+        """
+        for channel in list(self._serving):
+            if channel.own_name is not None and not is_own(channel.own_name):
+                channel.abort()
 
     def part(self, row: PeerRow) -> None:
         """Try to tell a removed host that it is removed."""
@@ -151,11 +161,13 @@ class Network:
         """Move texts from a channel to its link until either ends."""
         wire = _Wire(channel, self._begin)
         connection = self._links.connected(channel.peer or "", wire, is_ours=is_ours)
+        self._serving.add(channel)
         try:
             if connection is not None:
                 async for text in channel:
                     self._links.heard(connection, text)
         finally:
+            self._serving.discard(channel)
             if connection is not None:
                 self._links.gone(connection)
             await wire.ended()

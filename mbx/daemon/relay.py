@@ -7,6 +7,7 @@ pairing begins. A host that is alone pays nothing for it.
 from __future__ import annotations  # the network is a name for the type checker alone, at first
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,7 @@ from mbx.daemon.journal import Journal, whence
 from mbx.daemon.links import Links, by_the_loop
 from mbx.daemon.linkstate import NetworkState
 from mbx.daemon.world import moment
+from mbx.kernel import addresses
 from mbx.paths import Paths
 from mbx.store import hosts, outbox, peers
 from mbx.store.database import Committed, Outcome, Tx
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 
 _TELL_AFTER_S: Final = 0.2
 """What changes within so short a time is told together."""
+_MOVED_AFTER_S: Final = 0.5
+"""A machine that gets another network is told of several changes: they are looked at together."""
 _ROUND_S: Final = 60.0
 """How often mail is looked for that has waited too long, and places that may be forgotten."""
 _FORGET_ROWS: Final = 1_000
@@ -72,6 +76,8 @@ class Relay:
         self._reachable = reachable
         self._network: Network | None = None
         self._telling: asyncio.TimerHandle | None = None
+        self._moving: asyncio.TimerHandle | None = None
+        self._changes: socket.socket | None = None
         self._fault: str | None = None
         self.links = Links(dispatcher, submit, self._dial, journal.write)
         self._farewells = Farewells(dispatcher.world, self._part, by_the_loop)
@@ -155,12 +161,17 @@ class Relay:
                 world.monotonic_ms,
                 self._defect,
             )
+            self._follow_addresses()
         return self._network
 
     async def close(self) -> None:
         """Say goodbye to everybody, and end what is left."""
-        if self._telling is not None:
-            self._telling.cancel()
+        for timer in (self._telling, self._moving):
+            if timer is not None:
+                timer.cancel()
+        if self._changes is not None:
+            asyncio.get_running_loop().remove_reader(self._changes)
+            self._changes.close()
         self.links.close()
         self._farewells.close()
         if self._network is not None:
@@ -186,6 +197,28 @@ class Relay:
             self.links.know(present, store_id)
             self._farewells.know(parting)
             self._changed()
+
+    def _follow_addresses(self) -> None:
+        """Hear of addresses of this machine that come and go, where the system tells."""
+        self._changes = changes = addresses.changes()
+        if changes is None:
+            return
+        loop = asyncio.get_running_loop()
+
+        def told() -> None:
+            addresses.forget(changes)
+            if self._moving is None:
+                self._moving = loop.call_later(_MOVED_AFTER_S, self._moved)
+
+        loop.add_reader(changes, told)
+
+    def _moved(self) -> None:
+        """This machine has other addresses: dead links end, tries may succeed, peers are told."""
+        self._moving = None
+        if self._network is not None:
+            self._network.moved(addresses.is_own)
+        self.links.wake()
+        self._changed()
 
     def _changed(self) -> None:
         """Something about the identities here has changed: peers are told, soon and together."""

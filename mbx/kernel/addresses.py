@@ -4,18 +4,21 @@ What the system tells of its interfaces is filtered here: no loopback, no addres
 something on one wire only, none that are about to go.
 """
 
+import errno
 import ipaddress
 import socket
 import struct
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 _GETADDR: Final = 22
 _DUMP: Final = 0x301
 """linux/rtnetlink.h and netlink.h: RTM_GETADDR, NLM_F_REQUEST | NLM_F_DUMP."""
 _NEW_ADDRESS: Final = 20
+_GROUPS: Final = 0x10 | 0x100
+"""linux/rtnetlink.h: RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR."""
 _DONE: Final = 3
 _ERROR: Final = 2
 _HEAD: Final = struct.Struct("=IHHII")
@@ -43,6 +46,48 @@ def own_addresses() -> list[str]:
     found = [text for text in _told() if _is_reachable(text)]
     first = [text for text in _routed() if text in found]
     return list(dict.fromkeys((*first, *sorted(found, key=lambda text: ":" in text))))
+
+
+def is_own(name: tuple[Any, ...]) -> bool:
+    """Whether a socket's own name, as `getsockname` gives it, still is an address of this machine.
+
+    True where the system cannot say.
+    """
+    family = socket.AF_INET6 if ":" in name[0] else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((name[0], 0, *name[2:]))
+    except OSError as error:
+        return error.errno != errno.EADDRNOTAVAIL
+    return True
+
+
+def changes() -> socket.socket | None:
+    """A socket that can be read whenever an address of this machine came or went; for `forget`.
+
+    None where the system tells nobody.
+    """
+    if sys.platform != "linux":
+        return None
+    kernel: socket.socket | None = None
+    try:
+        kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+        kernel.bind((0, _GROUPS))
+    except OSError:
+        if kernel is not None:
+            kernel.close()
+        return None
+    return kernel
+
+
+def forget(kernel: socket.socket) -> None:
+    """Read away what was told: that something changed is all that counts."""
+    while True:
+        try:
+            kernel.recv(_DATAGRAM_BYTES)
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:  # more was told than there was room for
+                return
 
 
 def _is_reachable(text: str) -> bool:

@@ -219,6 +219,26 @@ def test_a_reset_at_each_packet_of_a_whole_exchange(scene: Scene, label: str) ->
     scene.drained(f"a reset at each packet that comes to {label}")
 
 
+@pytest.mark.parametrize("stopped_s", [3, 70] if IS_LONG else [3])
+def test_a_host_that_stops_in_the_middle_of_a_frame_and_goes_on(
+    scene: Scene, stopped_s: int
+) -> None:
+    """Short, the link goes on where it was; long, the other one has given it up meanwhile."""
+    big = "x" * 262_144
+    for end in scene.exchange.ends:
+        daemon = end.host.daemon
+        scene.lap.throttle(32_768)
+        for one in scene.exchange.ends:
+            one.send(big)
+        wait_s(2)  # a frame takes eight seconds at that speed
+        daemon.signal(signal.SIGSTOP)
+        wait_s(stopped_s)
+        scene.lap.heal()
+        daemon.signal(signal.SIGCONT)
+        scene.exchange.send(5)
+        scene.drained(f"{end.host.label} stopped for {stopped_s} s in the middle of a frame")
+
+
 # -- hosts that sleep, move, and have other clocks ------------------------------------------------
 
 

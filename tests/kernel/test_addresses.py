@@ -2,10 +2,13 @@
 
 import ipaddress
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from mbx.kernel import addresses, portable
+from tests.support.worlds import can_unshare, unshared
 
 
 def test_every_address_that_is_told_can_be_bound_and_reached_from_elsewhere() -> None:
@@ -70,3 +73,40 @@ def test_what_the_kernel_says_of_an_address_is_read() -> None:
         )
     assert list(addresses._address(message(99, 0, attribute(1, six)))) == []
     assert list(addresses._address(message(socket.AF_INET, 0, b"\0\0\0\0"))) == []
+
+
+def test_a_name_of_a_socket_is_ours_as_long_as_its_address_is() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as here:
+        assert addresses.is_own(here.getsockname())
+    assert not addresses.is_own(("192.0.2.1", 1))
+    assert not addresses.is_own(("2001:db8::1", 1, 0, 0)) or not socket.has_ipv6
+
+
+_ANOTHER_ADDRESS = """
+import fcntl, select, socket, struct
+from mbx.kernel import addresses
+
+def give(text):  # SIOCSIFADDR
+    where = struct.pack("16sH2x4s8x", b"lo", socket.AF_INET, socket.inet_aton(text))
+    with socket.socket() as any_socket:
+        fcntl.ioctl(any_socket, 0x8916, where)
+
+def is_told():
+    return bool(select.select([changes], [], [], 0)[0])
+
+changes = addresses.changes()
+assert not is_told()
+give("10.9.9.9")
+assert is_told() and addresses.is_own(("10.9.9.9", 1))
+addresses.forget(changes)
+assert not is_told()
+give("10.9.9.8")
+assert is_told() and not addresses.is_own(("10.9.9.9", 1)) and addresses.is_own(("10.9.9.8", 1))
+"""
+
+
+@pytest.mark.skipif(not can_unshare("--net"), reason="needs a network namespace")
+def test_a_change_of_address_is_told_at_once() -> None:
+    program = [*unshared("--net"), sys.executable, "-c", _ANOTHER_ADDRESS]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import PayloadTooBig
@@ -133,6 +133,14 @@ class Channel(asyncio.Protocol):
     def is_up(self) -> bool:
         """Whether TLS is."""
         return self._transport is not None
+
+    @property
+    def own_name(self) -> tuple[Any, ...] | None:
+        """Our end of the connection, as `getsockname` told when it came about; None: not up."""
+        if self._transport is None:
+            return None
+        name: tuple[Any, ...] | None = self._transport.get_extra_info("sockname")
+        return name
 
     @property
     def is_open(self) -> bool:
