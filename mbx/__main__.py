@@ -1,6 +1,7 @@
 """The entry of `mbx` and `python -m mbx`: it chooses the face before anything heavy is loaded."""
 
 import gc
+import os
 import sys
 
 INTERRUPTED = 130
@@ -13,13 +14,22 @@ def main() -> int:
     # modules at the end, took a sixth of the time of `mbx whoami`.
     gc.disable()
     try:
-        from mbx.cli.main import run
-
-        status = run(sys.argv[1:])
+        status = _run(sys.argv[1:])
     except KeyboardInterrupt:  # while the imports are still going on
         status = INTERRUPTED
     gc.freeze()
     return status
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments == ["mcp"]:  # before click is loaded: a client waits for it at each start
+        from mbx.connector import main as connect
+
+        gc.enable()  # it runs as long as its client
+        return connect(os.environ)
+    from mbx.cli.main import run
+
+    return run(arguments)
 
 
 if __name__ == "__main__":

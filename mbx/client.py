@@ -180,6 +180,37 @@ class Client:
             finally:
                 connection.close()
 
+    def open_pipe(self, pipe: JsonObject) -> Connection:
+        """A connection that has said hello as this pipe: what is written next are its lines.
+
+        Raises MbxError as `call` does.
+        """
+        hello = hello_params(self._paths, self._environ) | {"pipe": pipe}
+        line = encode(request(_HELLO_ID, "hello", hello))
+        attempt = _Attempts(self._clock, self._answer_s, changes=False)
+        while True:
+            try:
+                connection = self._connect(attempt)
+            except NoAnswer:
+                raise attempt.failure(self._paths, "hello", {}) from None
+            try:
+                connection.send(line, attempt.deadline)
+                told = _answer(connection, _HELLO_ID, attempt.deadline)
+                _check_hello(told, self._paths, tolerate_version=False)
+            except WireError as error:
+                connection.close()
+                raise not_a_daemon(self._paths, str(error)) from None
+            except MbxError as error:
+                connection.close()
+                if not error.facts.get("stopping"):
+                    raise
+            except (ConnectionLost, NoAnswer) as lost:
+                attempt.lost(written=lost.written)
+                connection.close()
+            else:
+                return connection
+            attempt.pause()
+
     def _connect(self, attempt: "_Attempts") -> Connection:
         """A connection to a daemon of this user. Raises MbxError, or NoAnswer at the deadline."""
         path = self._paths.socket_path()

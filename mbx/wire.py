@@ -121,6 +121,40 @@ class Connection:
                 raise WireError(f"a line over {LINE_MAX_BYTES} bytes")
             self._buffer += self._read(deadline)
 
+    def fileno(self) -> int:
+        """Its descriptor, for waiting."""
+        return self._socket.fileno()
+
+    def send_some(self, raw: bytes) -> int:
+        """Write what can be written now; how many bytes that was. Raises ConnectionLost."""
+        self._socket.setblocking(False)
+        try:
+            return self._socket.send(raw)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise ConnectionLost(str(error), written=False) from None
+
+    def lines(self, most_bytes: int) -> list[bytes]:
+        """The whole lines among what is there now, read already or not, without their ends.
+
+        Raises ConnectionLost when there is nothing more to come.
+        """
+        self._socket.setblocking(False)
+        try:
+            piece = self._socket.recv(most_bytes)
+        except BlockingIOError:
+            piece = None
+        except OSError as error:
+            raise ConnectionLost(str(error), written=self._written) from None
+        if piece is not None:
+            if not piece:
+                raise ConnectionLost("the daemon closed the connection", written=self._written)
+            self._buffer += piece
+        *whole, rest = self._buffer.split(b"\n")
+        self._buffer = bytearray(rest)
+        return [bytes(line) for line in whole]
+
     def close(self) -> None:
         """Let the socket go; it may be called again."""
         self._socket.close()

@@ -28,7 +28,7 @@ from tests.support.rules import (
 # target is the version number and nothing else.
 LAYERS: dict[str, set[str]] = {
     "mbx": set(),
-    "mbx.__main__": {"mbx", "mbx.cli", "mbx.run"},
+    "mbx.__main__": {"mbx", "mbx.cli", "mbx.connector", "mbx.run"},
     "mbx.core": {"mbx.core"},
     "mbx.store": {"mbx.core", "mbx.store"},
     "mbx.daemon": {
@@ -37,10 +37,24 @@ LAYERS: dict[str, set[str]] = {
         "mbx.store",
         "mbx.daemon",
         "mbx.kernel",
+        "mbx.mcp",
+        "mbx.mcp.guide",
         "mbx.paths",
         "mbx.seclusion",
         "mbx.wire",
     },
+    "mbx.connector": {
+        "mbx.client",
+        "mbx.core",
+        "mbx.launch",
+        "mbx.mcp",
+        "mbx.paths",
+        "mbx.project",
+        "mbx.wire",
+    },
+    "mbx.mcp": {"mbx", "mbx.core", "mbx.mcp", "mbx.mcp.guide"},
+    "mbx.mcp.guide": set(),
+    "mbx.project": {"mbx.core", "mbx.paths"},
     "mbx.kernel": {"mbx.core", "mbx.kernel"},
     "mbx.paths": {"mbx.core"},
     "mbx.seclusion": set(),
@@ -52,8 +66,11 @@ LAYERS: dict[str, set[str]] = {
     "mbx.owner": {"mbx.core", "mbx.kernel", "mbx.paths", "mbx.seclusion", "mbx.owner"},
     "mbx.cli": {
         "mbx",
+        "mbx.connector",
         "mbx.core",
+        "mbx.mcp.guide",
         "mbx.paths",
+        "mbx.project",
         "mbx.wire",
         "mbx.launch",
         "mbx.client",
@@ -92,6 +109,7 @@ LAYERS: dict[str, set[str]] = {
 HOMES: dict[str, set[str]] = {
     "aiosqlite": {"mbx.store.database", "mbx.store.migrate"},
     "sqlite3": {"mbx.store.database", "mbx.store.migrate"},
+    "anyio": {"mbx.daemon.faces.mcp"},
     "click": {"mbx.cli"},
     "cryptography": {
         "mbx.core.keys",
@@ -99,8 +117,11 @@ HOMES: dict[str, set[str]] = {
         "mbx.daemon.keystore",
         "mbx.owner.keyfile",
     },
+    "mcp": {"mbx.daemon.faces.mcp"},
+    "mcp_types": {"mbx.daemon.faces.mcp"},
     "orjson": {"mbx.daemon.codec"},
     "psutil": {"mbx.kernel.portable"},
+    "pydantic": {"mbx.daemon.faces.mcp"},
     "ssl": {"mbx.daemon.certificates"},
     "uvloop": {"mbx.daemon.__main__"},
     "websockets": {"mbx.daemon.faces.channels"},
@@ -132,6 +153,10 @@ LIGHT = {
     "mbx.cli.authority",
     "mbx.cli.pairing",
     "mbx.cli.commands.owner",
+    "mbx.connector",
+    "mbx.mcp",
+    "mbx.mcp.guide",
+    "mbx.project",
 }
 
 # Time and chance are arguments: one module reads them, and keys are made in another.
@@ -321,6 +346,8 @@ RULES = [
             ("mbx.store.mail", "import aiosqlite"),
             ("mbx.client", "import click"),
             ("mbx.daemon.app", "import uvloop"),
+            ("mbx.mcp.tools", "import mcp_types"),
+            ("mbx.connector", "import mcp"),
             ("mbx.daemon.app", "import ssl"),
             ("mbx.cli.output", "import rich"),
         ],

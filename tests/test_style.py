@@ -34,7 +34,10 @@ FORBIDDEN_NAMES = re.compile(r"(^|_)(utils?|helpers?|managers?|misc|common)(_|$)
 # Modules that are tested under another name: module -> the test file that covers it. A test file
 # which imports the module, or stands at the mirrored path, needs no row.
 COVERED_BY: dict[str, str] = {
+    "mbx.connector": "e2e/test_mcp.py",
+    "mbx.cli.commands.guide": "e2e/test_mcp.py",
     "mbx.cli.commands.join": "e2e/test_pairing.py",
+    "mbx.cli.commands.mcp": "e2e/test_mcp.py",
     "mbx.cli.commands.pair": "e2e/test_pairing.py",
     "mbx.cli.commands.policy": "cli/test_authority.py",
     "mbx.cli.commands.takeover": "cli/test_authority.py",
@@ -58,6 +61,8 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.mailboxes": "daemon/test_mail_methods.py",
     "mbx.daemon.network": "e2e/test_links.py",
     "mbx.daemon.relay": "e2e/test_links.py",
+    "mbx.daemon.faces.mcp": "e2e/test_mcp.py",
+    "mbx.daemon.faces.party": "daemon/test_local_face.py",
     "mbx.daemon.faces.peers": "e2e/test_links.py",
     "mbx.daemon.faces.networks": "e2e/test_links.py",
     "mbx.daemon.faces.channels": "e2e/test_links.py",

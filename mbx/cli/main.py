@@ -77,6 +77,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "pair": ("pair:pair", "Invite another machine: show a code, then compare and sign."),
     "join": ("join:join", "Pair with a machine that shows a code."),
     "audit": ("audit:audit", "See what was done here, and whether the log of it is whole."),
+    "mcp": ("mcp:mcp", "Speak MCP on standard input and output, for an agent CLI."),
+    "guide": ("guide:guide", "Print how an agent works with its mailbox."),
     "daemon status": ("daemon:status", "Say whether the daemon runs; never starts it."),
     "daemon start": ("daemon:start", "Start the daemon in the background."),
     "daemon stop": ("daemon:stop", "Stop the daemon; nothing accepted is lost."),

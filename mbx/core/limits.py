@@ -188,6 +188,8 @@ GROUP_MAX_UNITS: Final = 64
 CONNECTIONS_MAX: Final = 512
 REQUESTS_IN_FLIGHT_MAX: Final = 64
 """Of one connection; beyond it the daemon stops reading from that connection until answers left."""
+PIPE_LINES_MAX: Final = 256
+"""Messages of one MCP connection that nobody has looked at yet; more are refused."""
 WAITING_MAX_BYTES: Final = 32 * 1024 * 1024
 """Bytes of unanswered requests and partial lines of all connections, before reading is paused."""
 STOP_DEADLINE_MS: Final = 5_000

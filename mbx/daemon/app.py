@@ -37,7 +37,9 @@ from mbx.daemon.effects import (
 )
 from mbx.daemon.encounters import Encounters
 from mbx.daemon.faces.door import Door
-from mbx.daemon.faces.local import LocalFace, Office
+from mbx.daemon.faces.local import LocalFace
+from mbx.daemon.faces.party import Office
+from mbx.daemon.faces.pipes import Pipes, Server
 from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
 from mbx.daemon.journal import Journal, whence
@@ -142,6 +144,7 @@ class Daemon:
         )
         self._tickets = Tickets(world)
         self._watchers = Watchers(self._dispatcher.glance, self._submit)
+        self._pipes = Pipes(_load_mcp, journal.write)
         self._face = LocalFace(
             Office(
                 user_id=os.geteuid(),
@@ -155,6 +158,7 @@ class Daemon:
                 submit=self._submit,
                 redeem=self._tickets.redeem,
                 watchers=self._watchers,
+                pipes=self._pipes,
                 log=journal.write,
             )
         )
@@ -178,7 +182,14 @@ class Daemon:
         self._journal.write("ready", version=__version__, pid=os.getpid())
         try:
             async with asyncio.TaskGroup() as group:
-                workers = (self._committer, self._indexer, self._timers, self._door, self._relay)
+                workers = (
+                    self._committer,
+                    self._indexer,
+                    self._timers,
+                    self._door,
+                    self._relay,
+                    self._pipes,
+                )
                 tasks = [group.create_task(worker.serve()) for worker in workers]
                 announce()
                 await self._stop.wait()
@@ -370,6 +381,13 @@ class Daemon:
     def _log_refusal(self, outcome: Outcome[Any]) -> None:
         if not isinstance(outcome, Committed):
             self._journal.write("work of its own was refused", whence=whence(outcome.error))
+
+
+def _load_mcp() -> Server:
+    """The SDK's server; it takes long and much, so only where somebody speaks MCP."""
+    from mbx.daemon.faces.mcp import McpServer
+
+    return McpServer()
 
 
 def _reachable(listening: Sequence[Endpoint]) -> Sequence[str]:

@@ -4,8 +4,8 @@ import click
 
 from mbx.cli.command import command, completed
 from mbx.cli.output import ago, cell
-from mbx.cli.project import project_at
 from mbx.cli.session import Session
+from mbx.project import project_at
 from mbx.wire import JsonObject
 
 

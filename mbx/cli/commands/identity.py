@@ -4,9 +4,9 @@ import click
 
 from mbx.cli.command import command, completed
 from mbx.cli.output import ago, cell
-from mbx.cli.project import current_project, existing_project, project_at
 from mbx.cli.session import Session
 from mbx.core.errors import MbxError
+from mbx.project import current_project, existing_project, project_at
 from mbx.wire import JsonObject
 
 

@@ -8,9 +8,9 @@ from mbx.cli.authority import carry_out, chain_warnings, draft_option
 from mbx.cli.command import command, completed
 from mbx.cli.commands.send import addresses
 from mbx.cli.output import ago, cell
-from mbx.cli.project import existing_project
 from mbx.cli.session import Session
 from mbx.core.errors import MbxError
+from mbx.project import existing_project
 from mbx.wire import JsonObject
 
 _TERM = re.compile(r"([1-9][0-9]{0,4})(m|h|d)")

@@ -8,43 +8,33 @@ request.
 from __future__ import annotations  # nested functions would evaluate theirs each time
 
 import asyncio
-import hashlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from mbx import __version__
 from mbx.core.canonical import CanonicalError
 from mbx.core.errors import MbxError
-from mbx.core.evidence import Claim, Lineage, SessionKey
 from mbx.core.limits import (
     ANSWER_MAX_BYTES,
-    CLI_NAME_MAX_CHARS,
     CONNECTIONS_MAX,
     REQUEST_LINE_MAX_BYTES,
     REQUESTS_IN_FLIGHT_MAX,
     SESSION_ID_MAX_CHARS,
     WAITING_MAX_BYTES,
 )
-from mbx.core.terminal import Terminal
 from mbx.daemon import codec, processes
 from mbx.daemon.context import Answer
-from mbx.daemon.dispatch import PROTOCOL, Work
-from mbx.daemon.gate import NO_GRANT, Access, Caller
+from mbx.daemon.faces.party import Office, Party, changes, ticket_in
+from mbx.daemon.faces.pipes import Pipe, read_hello
+from mbx.daemon.gate import Caller
 from mbx.daemon.journal import whence
-from mbx.daemon.methods import METHODS
-from mbx.daemon.params import Params
-from mbx.daemon.resuming import Wish
-from mbx.daemon.watching import Watchers
-from mbx.store.database import Committed, Outcome
+from mbx.store.database import Committed, Outcome, Refused
 
 HELLO_DEADLINE_S: Final = 10.0
 """A connection that has not said hello by then is closed."""
 
 WATCH: Final = "mail.watch"
 """The method after which a connection is pushed to."""
-WHOAMI: Final = "session.whoami"
-"""The method in which a bind ticket is handed in."""
 
 _PARSE_ERROR: Final = -32700
 _INVALID_REQUEST: Final = -32600
@@ -57,40 +47,6 @@ _WEIGHTS: Final = {"mail.read": 16, "mail.sent": 16, "owner.read": 16, "pair.sta
 """What counts as several requests in flight: four answers of 1 MiB may wait for their reader.
 
 One that waits for news counts as none: `mbx.daemon.pairingside` bounds them."""
-_TOKEN_CHARS: Final = 64
-
-
-class Office:
-    """What the face needs of the daemon behind it."""
-
-    def __init__(
-        self,
-        *,
-        user_id: int,
-        host_label: str,
-        home: str,
-        known: Callable[[], Any],
-        grant_of: Callable[[Any, str], tuple[int, int] | None],
-        accept: Callable[[Caller, object, object], Work],
-        arrival: Callable[[Caller, Wish], Work],
-        met: Callable[[Lineage], None],
-        submit: Callable[[Work, Callable[[Outcome[Answer]], None]], None],
-        redeem: Callable[[str, Lineage], Lineage],
-        watchers: Watchers,
-        log: Callable[..., None],
-    ) -> None:
-        self.user_id = user_id
-        self.host_label = host_label
-        self.home = home
-        self.known = known
-        self.grant_of = grant_of
-        self.accept = accept
-        self.arrival = arrival
-        self.met = met
-        self.submit = submit
-        self.redeem = redeem
-        self.watchers = watchers
-        self.log = log
 
 
 class LocalFace:
@@ -145,16 +101,9 @@ class LocalConnection(asyncio.Protocol):
         self._paused = False
         self._blocked = False
         self._ended = False
-        self._greeted = False
-        self._mismatch: MbxError | None = None
-        self._lineage = Lineage("unknown", reason="no hello yet")
-        self._claimed: SessionKey | None = None
-        self._token_hash: bytes | None = None
+        self._party = Party(self._office, self._went_on)
+        self._pipe: Pipe | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._wish = Wish()
-        self._arriving = False
-        self._after_arrival: Callable[[], None] | None = None
-        self._changing = 0
 
     # -- transport ------------------------------------------------------------------------------
 
@@ -162,7 +111,9 @@ class LocalConnection(asyncio.Protocol):
         """A process connected: only our own user's may stay."""
         # uvloop's transports are none of asyncio's classes, but have their methods.
         self._transport = transport = cast(asyncio.Transport, transport)
-        with processes.peer_of(transport.get_extra_info("socket")) as peer:
+        sock: socket.socket = transport.get_extra_info("socket")
+        self._party.connected(sock)
+        with processes.peer_of(sock) as peer:
             if peer.uid != self._office.user_id:
                 self._office.log("refused another user", uid=peer.uid)
                 transport.abort()
@@ -173,7 +124,7 @@ class LocalConnection(asyncio.Protocol):
                 self._answer_error(None, _REFUSED, _too_many_connections())
                 transport.close()
                 return
-            self._mismatch = _too_many_connections()  # it may ask for status, and stop the daemon
+            self._party.serve_only_across_versions(_too_many_connections())
         self._face.connections.add(self)
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(HELLO_DEADLINE_S, transport.close)
@@ -185,6 +136,9 @@ class LocalConnection(asyncio.Protocol):
         self._face.waited(-len(self._buffer))
         self._buffer.clear()
         self._transport = None
+        self._party.lost()
+        if self._pipe is not None:
+            self._pipe.end()
         if self._deadline:
             self._deadline.cancel()
 
@@ -201,7 +155,7 @@ class LocalConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The caller will say no more; what it asked is still answered, then we close too."""
         self._ended = True
-        return self._in_flight > 0 or self._arriving
+        return self._in_flight > 0 or self._party.is_arriving
 
     def data_received(self, data: bytes) -> None:
         """Bytes arrived."""
@@ -228,7 +182,7 @@ class LocalConnection(asyncio.Protocol):
     def _must_wait(self) -> bool:
         return (
             self._blocked
-            or self._arriving
+            or self._party.is_arriving
             or self._in_flight >= REQUESTS_IN_FLIGHT_MAX
             or (self._face.waiting_bytes > WAITING_MAX_BYTES and self._face.in_flight > 0)
         )
@@ -282,6 +236,9 @@ class LocalConnection(asyncio.Protocol):
 
     def _receive(self, line: bytes) -> None:
         size_bytes = len(line) + 1
+        if self._pipe is not None:
+            self._pipe.receive(line)
+            return
         request_id: object = None
         if len(line) > REQUEST_LINE_MAX_BYTES:  # its end came together with the byte too many
             self._answer_error(None, _INVALID_REQUEST, _line_too_long())
@@ -308,13 +265,21 @@ class LocalConnection(asyncio.Protocol):
         if message.get("jsonrpc") != "2.0" or not isinstance(method, str):
             raise MbxError("usage", 'a request has "jsonrpc": "2.0", an id and a method')
         if method == "hello":
-            self._answer(request_id, self._hello(params))
+            pipe = read_hello(params.get("pipe")) if isinstance(params, dict) else None
+            if self._deadline:
+                self._deadline.cancel()
+            self._answer(request_id, self._party.hello(params))
             self._face.waited(-size_bytes)
+            if pipe is not None:
+                self._pipe = Pipe(self, pipe)
+                self._office.pipes.opened(self._pipe)
             return
-        self._check_greeted(method)
-        self._bind(_ticket(method, params))
-        if self._arriving:  # a ticket made it a conversation, which first gets what it had
-            self._after_arrival = lambda: self._take_up_late(request_id, method, params, size_bytes)
+        self._party.check_greeted(method)
+        self._party.bind(ticket_in(method, params))
+        if self._party.is_arriving:  # a ticket made it a conversation, which first gets what it had
+            self._party.when_arrived(
+                lambda: self._take_up_late(request_id, method, params, size_bytes)
+            )
             return
         self._take_up(request_id, method, params, size_bytes)
 
@@ -328,20 +293,17 @@ class LocalConnection(asyncio.Protocol):
             self._face.waited(-size_bytes)
 
     def _take_up(self, request_id: object, method: str, params: object, size_bytes: int) -> None:
-        caller = self._caller()
-        served = METHODS.get(method)
-        if served is not None and served.access is Access.OWNER_TERMINAL:
-            caller = caller._replace(terminal=self._terminal())
+        caller = self._party.caller(method)
         work = self._office.accept(caller, method, params)
         if self._buffer:  # others wait behind it: the loop must not be kept
             work = work._replace(brief=False)
-        weight, changes = _WEIGHTS.get(method, 1), _changes(method)
+        weight, changing = _WEIGHTS.get(method, 1), changes(method)
         self._in_flight += weight
         self._face.in_flight += weight
-        self._changing += changes
+        self._party.changing += changing
 
         def done(outcome: Outcome[Answer]) -> None:
-            self._changing -= changes
+            self._party.changing -= changing
             self._done(request_id, size_bytes, weight, outcome)
             if method == WATCH and isinstance(outcome, Committed) and self._transport:
                 self._watch(caller)
@@ -380,95 +342,61 @@ class LocalConnection(asyncio.Protocol):
         if self._ended and not self._in_flight:
             self.close()
 
-    # -- hello ----------------------------------------------------------------------------------
+    # -- what a pipe needs ----------------------------------------------------------------------
 
-    def _hello(self, params: object) -> dict[str, object]:
-        if self._greeted:
-            raise MbxError("usage", "hello was said already on this connection")
-        said = params if isinstance(params, dict) else {}
-        self._greeted = True
-        if self._deadline:
-            self._deadline.cancel()
-        if said.get("protocol") != PROTOCOL:
-            self._mismatch = _mismatch(said.get("protocol"))
-            raise self._mismatch
-        self._claimed = _session_key(said.get("session"))
-        self._token_hash = _token_hash(said.get("token"))
-        claim: Claim = "self" if said.get("holder") == "self" else self._claimed
-        if self._transport:
-            sock: socket.socket = self._transport.get_extra_info("socket")
-            with processes.peer_of(sock) as peer:
-                self._lineage = processes.walk(peer, self._office.known(), claim)
-        self._office.met(self._lineage)
-        found = self._lineage
-        pid = found.process.pid if found.process else None
-        self._office.log(
-            "a session said hello", whence=f"{found.cli or found.verdict} {pid}", via=found.via
-        )
-        self._wish = _wish(said)
-        self._arrive()
-        return {
-            "protocol": PROTOCOL,
-            "version": __version__,
-            "host": self._office.host_label,
-            "home": self._office.home,
-        }
+    def ask(
+        self, method: str, params: Mapping[str, Any], done: Callable[[Outcome[Answer]], None]
+    ) -> None:
+        """Carry out a call of this connection's caller. Raises MbxError when refused early."""
+        self._party.bind(ticket_in(method, dict(params)))
+        self._party.when_arrived(lambda: self._begin(method, params, done))
 
-    def _bind(self, ticket: str | None) -> None:
-        """Make this connection the conversation that a ticket names. Raises as `redeem`."""
-        if ticket is None:
+    def _begin(
+        self, method: str, params: Mapping[str, Any], done: Callable[[Outcome[Answer]], None]
+    ) -> None:
+        changing = changes(method)
+
+        def settle(outcome: Outcome[Answer]) -> None:
+            self._party.changing -= changing
+            if isinstance(outcome, Committed) or isinstance(outcome.error, MbxError):
+                done(outcome)
+                return
+            self._office.log("a request failed inside", whence=whence(outcome.error))
+            done(Refused(_internal()))
+
+        try:
+            work = self._office.accept(self._party.caller(method), method, params)
+        except MbxError as error:
+            done(Refused(error))
             return
-        lineage = self._office.redeem(ticket, self._lineage)
-        if lineage is not self._lineage:
-            self._lineage = lineage
-            self._claimed = SessionKey(lineage.cli, lineage.session_id)
-            self._office.met(self._lineage)
-            self._arrive()
+        self._party.changing += changing
+        self._office.submit(work, settle)
 
-    def _arrive(self) -> None:
-        """Let a session of an agent CLI that holds nothing have its own again, before its calls."""
-        caller, wish = self._caller(), self._wish
-        if self._lineage.via != "harness" or caller.granted_epoch not in (None, 0):
-            return
-        if wish.agent is None and self._claimed is None:
-            return
-        self._arriving = True
-        self._office.submit(self._office.arrival(caller, wish), self._arrived)
+    def write_line(self, line: bytes) -> None:
+        """Write a line, without its end."""
+        self._send(line + b"\n")
 
-    def _arrived(self, outcome: Outcome[Answer]) -> None:
-        self._arriving = False
-        if not isinstance(outcome, Committed) and not isinstance(outcome.error, MbxError):
-            self._office.log("a session could not arrive", whence=whence(outcome.error))
-        waiting, self._after_arrival = self._after_arrival, None
-        if waiting is not None:
-            waiting()
+    def taken(self) -> None:
+        """A request is under way."""
+        self._in_flight += 1
+        self._face.in_flight += 1
+
+    def settled(self) -> None:
+        """A request under way was answered, or never will be."""
+        self._in_flight -= 1
+        self._face.in_flight -= 1
+        self.resume()
+        self._face.relieve()
+
+    def forgotten(self, size_bytes: int) -> None:
+        """So many bytes that arrived are kept no longer."""
+        self._face.waited(-size_bytes)
+
+    def _went_on(self) -> None:
+        """Its session has what it had: go on."""
         self.resume()
         if self._ended and not self._in_flight:
             self.close()
-
-    def _check_greeted(self, method: str) -> None:
-        if not self._greeted:
-            raise MbxError("usage", "the first request of a connection is hello")
-        served = METHODS.get(method)
-        if self._mismatch is not None and not (served and served.across_versions):
-            raise self._mismatch
-
-    def _caller(self) -> Caller:
-        lineage = self._lineage
-        if lineage.process is None:
-            return Caller(lineage, self._claimed, self._token_hash)
-        if self._changing:  # what it will hold then, its own earlier requests decide
-            return Caller(lineage, self._claimed, self._token_hash)
-        grant = self._office.grant_of(lineage.process, lineage.conversation)
-        identity_no, epoch = grant or NO_GRANT
-        return Caller(lineage, self._claimed, self._token_hash, epoch, identity_no)
-
-    def _terminal(self) -> Terminal | None:
-        """What is seen of the caller's terminal now; not at each hello, since it costs time."""
-        if self._transport is None:
-            return None
-        with processes.peer_of(self._transport.get_extra_info("socket")) as peer:
-            return processes.terminal_of(peer)
 
     # -- answers --------------------------------------------------------------------------------
 
@@ -480,10 +408,13 @@ class LocalConnection(asyncio.Protocol):
         self._write({"jsonrpc": "2.0", "id": request_id, "error": body})
 
     def _write(self, answer: object) -> None:
+        self._send(codec.encode(answer) + b"\n")
+
+    def _send(self, line: bytes) -> None:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        transport.write(codec.encode(answer) + b"\n")
+        transport.write(line)
         if transport.get_write_buffer_size() > _UNSENT_MAX_BYTES:
             self._office.log("closed a connection that does not read its answers")
             transport.abort()
@@ -496,65 +427,6 @@ def _request_id(message: dict[str, Any]) -> object:
     if isinstance(request_id, int) and not isinstance(request_id, bool):
         return request_id
     raise MbxError("usage", "a request needs an id: a whole number or a short string")
-
-
-def _changes(method: str) -> bool:
-    """Whether a request may change what its session holds."""
-    return METHODS[method].access is Access.SESSION and METHODS[method].writes
-
-
-def _ticket(method: str, params: object) -> str | None:
-    """The bind ticket of a call that is in order. Raises MbxError usage."""
-    if method != WHOAMI or not isinstance(params, dict) or "bind" not in params:
-        return None
-    given = Params(params)
-    ticket = METHODS[WHOAMI].read(given)
-    given.finish()
-    assert ticket is None or isinstance(ticket, str)
-    return ticket
-
-
-def _session_key(said: object) -> SessionKey | None:
-    if said is None:
-        return None
-    cli, session_id = (said.get("cli"), said.get("id")) if isinstance(said, dict) else (None, None)
-    if (
-        not isinstance(cli, str)
-        or not isinstance(session_id, str)
-        or not 1 <= len(cli) <= CLI_NAME_MAX_CHARS
-        or not 1 <= len(session_id) <= SESSION_ID_MAX_CHARS
-        or not (cli + session_id).isprintable()
-    ):
-        raise MbxError(
-            "usage",
-            "session must name cli and id, printable,"
-            f" at most {CLI_NAME_MAX_CHARS} and {SESSION_ID_MAX_CHARS} characters",
-        )
-    return SessionKey(cli, session_id)
-
-
-def _wish(said: dict[str, Any]) -> Wish:
-    agent, role = said.get("agent"), said.get("role")
-    return Wish(agent if isinstance(agent, str) else None, role if isinstance(role, str) else None)
-
-
-def _token_hash(said: object) -> bytes | None:
-    if said is None:
-        return None
-    if not isinstance(said, str) or len(said) != _TOKEN_CHARS or not said.isascii():
-        raise MbxError("usage", f"token must be {_TOKEN_CHARS} hexadecimal characters")
-    return hashlib.sha256(said.encode()).digest()
-
-
-def _mismatch(theirs: object) -> MbxError:
-    told = theirs if isinstance(theirs, int) else None
-    return MbxError(
-        "version-mismatch",
-        f"the running daemon (mbx {__version__}) speaks protocol {PROTOCOL}, this caller {told}",
-        "mbx daemon restart",
-        protocol=PROTOCOL,
-        version=__version__,
-    )
 
 
 def _line_too_long() -> MbxError:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mbx.cli.project import current_project, existing_project, project_at
 from mbx.core.errors import MbxError
+from mbx.project import current_project, existing_project, project_at
 
 
 @pytest.fixture

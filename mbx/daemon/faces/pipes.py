@@ -1,0 +1,259 @@
+"""MCP connections: lines of an agent CLI that the connector pipes to the daemon.
+
+After a hello that names a pipe, every line is ``NUMBER SPACE JSON``: the place of the line in all
+that the client ever wrote, and what it wrote. After a lost connection the connector says which pipe
+it is and writes the unanswered lines again under their old numbers; pipe and number make the
+idempotency key of what a tool changes, so nothing is done twice. What is written back are the bare
+JSON lines of the protocol.
+
+The SDK (0.7 s, 30 MiB) is loaded by the first pipe, in a thread of its own; until then the handful
+of requests by which clients start are answered from constants.
+"""
+
+from __future__ import annotations  # nested functions would evaluate theirs each time
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from mbx.core.canonical import CanonicalError
+from mbx.core.errors import MbxError
+from mbx.core.limits import PIPE_LINES_MAX, PROJECT_MAX_CHARS, REQUEST_LINE_MAX_BYTES
+from mbx.daemon import codec
+from mbx.daemon.context import Answer
+from mbx.daemon.journal import whence
+from mbx.mcp import arguments, calls, greetings, rendering
+from mbx.mcp.calls import Step, Surroundings
+from mbx.mcp.tools import BY_NAME
+from mbx.store.database import Committed, Outcome
+
+_NUMBERED: Final = re.compile(rb"([1-9][0-9]{0,15}|0) ")
+_PIPE: Final = re.compile(r"[0-9a-f]{32}")
+_PARSE_ERROR: Final = -32700
+_PAGES_MAX: Final = 64
+"""Pages that one listing looks through for something to show."""
+
+
+class Connected(Protocol):
+    """What a pipe needs of the connection that it lies on."""
+
+    def ask(
+        self, method: str, params: Mapping[str, Any], done: Callable[[Outcome[Answer]], None]
+    ) -> None:
+        """Carry out a call of the connection's caller. Raises MbxError when it is refused early."""
+
+    def write_line(self, line: bytes) -> None:
+        """Write a line, without its end."""
+
+    def taken(self) -> None:
+        """A request is under way."""
+
+    def settled(self) -> None:
+        """A request under way was answered, or never will be."""
+
+    def forgotten(self, size_bytes: int) -> None:
+        """So many bytes that arrived are kept no longer."""
+
+
+class Numbered(NamedTuple):
+    """A line of the client: its number, the message, and whether it was answered already."""
+
+    number: int
+    message: dict[str, Any]
+    size_bytes: int
+    is_answered: bool = False
+
+
+class ToolResult(NamedTuple):
+    """What a tool call gives: the object, the same as text, and whether it is a refusal."""
+
+    structured: dict[str, Any]
+    text: str
+    is_refusal: bool = False
+
+
+class PipeHello(NamedTuple):
+    """What the connector says: which pipe it is, where its client works, whether it comes again."""
+
+    pipe: str
+    project: str | None = None
+    is_again: bool = False
+
+
+def read_hello(said: object) -> PipeHello | None:
+    """The part of a hello that makes the connection a pipe. Raises MbxError usage."""
+    if said is None:
+        return None
+    if not isinstance(said, dict):
+        raise MbxError("usage", "pipe must be an object with id, project and again")
+    pipe, project, again = said.get("id"), said.get("project"), said.get("again", False)
+    if not isinstance(pipe, str) or _PIPE.fullmatch(pipe) is None:
+        raise MbxError("usage", "the id of a pipe has 32 lower-case hexadecimal characters")
+    if project is not None and (
+        not isinstance(project, str) or len(project) > PROJECT_MAX_CHARS or "\0" in project
+    ):
+        raise MbxError("usage", f"project must be a path of at most {PROJECT_MAX_CHARS} characters")
+    if not isinstance(again, bool):
+        raise MbxError("usage", "again must be true or false")
+    return PipeHello(pipe, project, again)
+
+
+class Pipe:
+    """One MCP connection. `lines` is what the SDK reads; None ends it."""
+
+    def __init__(self, connected: Connected, hello: PipeHello) -> None:
+        self._connected = connected
+        self.hello = hello
+        self.lines: asyncio.Queue[Numbered | None] = asyncio.Queue()
+        self.is_early = True
+        """Nobody reads `lines` yet: what can be answered from constants is."""
+        self._under_way: dict[str | int, int] = {}
+
+    def receive(self, line: bytes) -> None:
+        """A line of the connector's; one that is no message is answered so."""
+        try:
+            self._take(self._read(line))
+        except MbxError as error:
+            told = {"code": _PARSE_ERROR, "message": error.message}
+            self.write(codec.encode({"jsonrpc": "2.0", "id": None, "error": told}))
+            self._connected.forgotten(len(line) + 1)
+
+    def end(self) -> None:
+        """The connection is gone: what is under way goes on, and nobody is answered."""
+        self.lines.put_nowait(None)
+
+    def write(self, line: bytes) -> None:
+        """Write a message to the client."""
+        self._connected.write_line(line)
+
+    def answered(self, request_id: object) -> None:
+        """A request has its answer, or never gets one."""
+        if isinstance(request_id, (str, int)) and request_id in self._under_way:
+            self._connected.forgotten(self._under_way.pop(request_id))
+            self._connected.settled()
+
+    def passed_on(self, line: Numbered) -> None:
+        """A line left the queue; one of a request is kept until that is answered."""
+        if line.message.get("id") not in self._under_way:
+            self._connected.forgotten(line.size_bytes)
+
+    async def call(self, tool: str, given: Mapping[str, Any], number: int) -> ToolResult:
+        """Carry out a tool call that stood on the line of this number.
+
+        Raises LookupError for a tool that is not there.
+        """
+        if tool not in BY_NAME:
+            raise LookupError(tool)
+        try:
+            told = arguments.read(tool, given)
+            named = told.pop("key", None)
+            steps = calls.steps_of(tool, told, Surroundings(self.hello.project))
+            result: dict[str, Any] = {}
+            for place, step in enumerate(steps):
+                key = calls.key_of(f"mcp.{self.hello.pipe}.{number}", place, named)
+                result = await self._carry_out(step, key)
+        except MbxError as error:
+            return ToolResult(*rendering.refusal(error), is_refusal=True)
+        structured = rendering.structured(tool, result)
+        return ToolResult(structured, rendering.text(tool, result), _is_all_failed(result))
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _read(self, line: bytes) -> Numbered:
+        found = _NUMBERED.match(line)
+        if found is None:
+            raise MbxError("usage", "a line of a pipe begins with its number and a space")
+        if self.lines.qsize() >= PIPE_LINES_MAX:
+            raise MbxError("rate-limited", f"over {PIPE_LINES_MAX} messages wait already")
+        try:
+            message = codec.decode(line[found.end() :], REQUEST_LINE_MAX_BYTES)
+        except CanonicalError as error:
+            raise MbxError("usage", f"the line is no JSON that is accepted here: {error}") from None
+        if not isinstance(message, dict):
+            raise MbxError("usage", "a message is one JSON object on one line")
+        return Numbered(int(found[1]), message, len(line) + 1)
+
+    def _take(self, line: Numbered) -> None:
+        request_id = line.message.get("id") if "method" in line.message else None
+        if isinstance(request_id, (str, int)):
+            early = greetings.answer(line.message) if self.is_early else None
+            if early is not None:
+                self.write(codec.encode({"jsonrpc": "2.0", "id": request_id, "result": early}))
+                line = line._replace(is_answered=True)
+            elif line.message["method"] != greetings.LISTEN and request_id not in self._under_way:
+                self._under_way[request_id] = line.size_bytes
+                self._connected.taken()
+        self.lines.put_nowait(line)
+
+    async def _carry_out(self, step: Step, key: str) -> dict[str, Any]:
+        params = {**step.params, "key": key} if step.keyed else dict(step.params)
+        result = await self._asked(step.method, params)
+        for _ in range(_PAGES_MAX):
+            if result.get("messages") != [] or not result.get("has_more"):
+                break
+            result = await self._asked(step.method, {**params, "cursor": result["next_cursor"]})
+        return result
+
+    async def _asked(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of one call. A client that cancels cannot cancel what was begun."""
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Outcome[Answer]) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, Committed):
+                future.set_result(outcome.value.result)
+            else:
+                future.set_exception(outcome.error)
+
+        self._connected.ask(method, params, done)
+        return await future
+
+
+def _is_all_failed(result: Mapping[str, Any]) -> bool:
+    """Whether several were asked for and none was done."""
+    done = result.get("messages") or result.get("acked")
+    return bool(result.get("failed")) and not done
+
+
+class Server(Protocol):
+    """The SDK behind its one home."""
+
+    async def serve(self, pipe: Pipe) -> None:
+        """Read and answer the lines of a pipe until they end."""
+
+
+class Pipes:
+    """All pipes; a worker of the daemon."""
+
+    def __init__(self, load: Callable[[], Server], log: Callable[..., None]) -> None:
+        self._load = load
+        self._log = log
+        self._server: asyncio.Future[Server] | None = None
+        self._group: asyncio.TaskGroup | None = None
+
+    async def serve(self) -> None:
+        """Serve pipes until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            await asyncio.Event().wait()
+
+    def opened(self, pipe: Pipe) -> None:
+        """A connection became a pipe."""
+        if self._group is not None:
+            self._group.create_task(self._serve(pipe))
+
+    async def _serve(self, pipe: Pipe) -> None:
+        try:
+            server = await self._loaded()
+            pipe.is_early = False
+            await server.serve(pipe)
+        except Exception as error:  # noqa: BLE001  (of one pipe; the others go on)
+            self._log("a pipe failed inside", whence=whence(error))
+
+    async def _loaded(self) -> Server:
+        """The SDK's server, loaded once, beside the loop."""
+        if self._server is None:
+            self._server = asyncio.ensure_future(asyncio.to_thread(self._load))
+        return await asyncio.shield(self._server)

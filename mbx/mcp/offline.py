@@ -1,0 +1,27 @@
+"""What a client is told while no daemon can be reached: the tools, and what is wrong with each."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mbx.core.errors import MbxError
+from mbx.mcp import greetings
+from mbx.mcp.rendering import refusal
+
+_INTERNAL_ERROR: Final = -32603
+
+
+def answer(message: Mapping[str, Any], error: MbxError) -> dict[str, Any]:
+    """The answer to a request: of constants where it needs no more, else the error."""
+    told = {"jsonrpc": "2.0", "id": message.get("id")}
+    constant = greetings.answer(message)
+    if constant is not None:
+        return {**told, "result": constant}
+    if message.get("method") != "tools/call":
+        return {**told, "error": {"code": _INTERNAL_ERROR, "message": error.message}}
+    structured, text = refusal(error)
+    result: dict[str, Any] = {
+        "content": [{"type": "text", "text": text}],
+        "structuredContent": structured,
+        "isError": True,
+    }
+    return {**told, "result": greetings.of_era(message, result)}
