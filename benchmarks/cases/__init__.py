@@ -15,6 +15,7 @@ from benchmarks.cases import (
     send,
     start,
     told,
+    tools,
     weight,
 )
 from benchmarks.report import Report
@@ -27,6 +28,7 @@ CASES: Final[dict[str, Callable[[Workshop, Report], None]]] = {
     "S6": relay.run,
     "S7": told.run,
     "S8": start.run,
+    "S11": tools.run,
     "S12": weight.run,
     "S13": idle.run,
     "S14": lease.run,
