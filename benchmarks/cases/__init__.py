@@ -35,5 +35,6 @@ CASES: Final[dict[str, Callable[[Workshop, Report], None]]] = {
     "S15": everyone.run,
     "S16": disk.run,
     "S17": restart.run,
+    "S18": tools.paid,
 }
 """In the order in which they are run."""

@@ -24,6 +24,7 @@ _GREETINGS: Final[dict[str, dict[str, Any]]] = {
     "server/discover": {"_meta": _META},
 }
 _WAITING: Final = 20
+_READER: Final = "bench-reader"
 _SDK_IDLE: Final = """
 import anyio, os, sys
 from mcp.server.lowlevel.server import Server
@@ -84,15 +85,35 @@ class _Session:
 
 
 def run(workshop: Workshop, report: Report) -> None:
-    """First answers, memory, and the bytes that a model reads."""
+    """S11: first answers, and the memory of a session."""
     home = workshop.home()
     with Daemon(home) as daemon:
         line = Line.of_session(daemon.socket)
-        register(line, "bench-reader")  # this process is the holder, the connectors its children
+        register(line, _READER)  # this process is the holder, the connectors its children
         _first_answers(workshop, report, home)
-        _memory(report, home, daemon)
-        _bytes(report, home, line)
+        _memory(report, home)
         line.close()
+
+
+def paid(workshop: Workshop, report: Report) -> None:
+    """S18: the bytes that a model reads, in the larger of the two forms of a result."""
+    home = workshop.home()
+    with Daemon(home) as daemon:
+        line = Line.of_session(daemon.socket)
+        register(line, _READER)
+        _bytes(report, home)
+        line.close()
+
+
+def sdk_memory(workshop: Workshop, report: Report) -> None:
+    """Of S12: the daemon once the SDK is loaded, against the SDK's own server."""
+    home = workshop.home()
+    with Daemon(home) as daemon, _Session(home) as session:
+        session.ask("initialize", _GREETINGS["initialize"])
+        session.call("mbx_whoami")
+        pair = (daemon.rss_kib() / 1024, _sdk_mib())
+    floor_is = "the SDK's own server, which serves nothing"
+    report.compare("S12", "memory, idle, SDK loaded", "MiB", [pair], floor_is, at_most(1.7))
 
 
 def _first_answers(workshop: Workshop, report: Report, home: Path) -> None:
@@ -120,28 +141,18 @@ def _nothing_s() -> float:
     return time.perf_counter() - begun
 
 
-def _memory(report: Report, home: Path, daemon: Daemon) -> None:
+def _memory(report: Report, home: Path) -> None:
     bare = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with _Session(home) as session:
         session.ask("initialize", _GREETINGS["initialize"])
         session.call("mbx_whoami")
         added_mib = (session.rss_kib() - _rss_kib(bare.pid)) / 1024
-        report.state(
-            "S11",
-            "memory of a session, above a bare interpreter",
-            "MiB",
-            [added_mib],
-            figure_at_most(6, "≤ 6 MiB"),
-        )
-        own_mib = daemon.rss_kib() / 1024
+    what = "memory of a session, above a bare interpreter"
+    report.state("S11", what, "MiB", [added_mib], figure_at_most(6, "≤ 6 MiB"))
     assert bare.stdin is not None
     bare.stdin.write(b"\n")
     bare.stdin.close()
     bare.wait()
-    floor_is = "the SDK's own server, which serves nothing"
-    report.compare(
-        "S12", "memory, idle, SDK loaded", "MiB", [(own_mib, _sdk_mib())], floor_is, at_most(1.7)
-    )
 
 
 def _sdk_mib() -> float:
@@ -161,15 +172,14 @@ def _sdk_mib() -> float:
     return rss_kib / 1024
 
 
-def _bytes(report: Report, home: Path, line: Line) -> None:
-    """What a model reads, in the larger of the two forms of a result."""
+def _bytes(report: Report, home: Path) -> None:
     with _Session(home) as session:
-        listed = session.ask("initialize", _GREETINGS["initialize"])
+        session.ask("initialize", _GREETINGS["initialize"])
         listed = session.ask("tools/list", {})
         sent = [
             session.call(
                 "mbx_send",
-                to="bench-reader",
+                to=_READER,
                 subject=f"Which port does the API listen on now? {number}",
                 body="x" * 700,
                 kind="request",

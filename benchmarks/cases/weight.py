@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from benchmarks import hosts, stores
+from benchmarks.cases import tools
 from benchmarks.report import Report, at_most, figure_at_most
 from benchmarks.wire import Line
 from benchmarks.workshop import (
@@ -41,6 +42,7 @@ def run(workshop: Workshop, report: Report) -> None:
         [large_kib / 1024],
         figure_at_most(25, "≤ +25 MiB"),
     )
+    tools.sdk_memory(workshop, report)
     _linked(workshop, report, idle_kib)
     count = workshop.scale.sessions
     each_kib = _crowded(workshop, count)
