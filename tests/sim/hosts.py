@@ -1,20 +1,25 @@
 """Two to five hosts in one seeded world: real stores and rules, a network that is made of lists.
 
-Chance decides who sends, reads and acks, which texts arrive, where connections are cut, and when a
-daemon dies: between the commit of a unit and whatever would have followed from it. At the end the
-network heals, and what every host holds is compared with what was accepted anywhere.
+Chance decides who sends, reads and acks, which texts arrive (now and then twice), where connections
+are cut, when strangers knock, and when a daemon dies: between the commit of a unit and whatever
+would have followed from it. Now and then, and at each death, what hosts say of each other is held
+against what is so. At the end the network heals, and what every host holds is compared with what
+was accepted anywhere.
 """
 
 import heapq
 import itertools
 import random
+import re
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mbx.core.errors import MbxError
+from mbx.core.frames import Bye, Hello, encode
 from mbx.core.limits import UNOFFERED_MAX_MS
+from mbx.core.streams import EMPTY_HEAD, Incoming, Outgoing, StreamState
 from mbx.daemon import bouncing, directory
 from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import Work
@@ -26,7 +31,7 @@ from mbx.store import peers
 from mbx.store.database import Committed, Outcome, Refused
 from mbx.store.peers import PeerRow
 from tests.sim import relays
-from tests.sim.relays import Copy, Held, Stream
+from tests.sim.relays import Copy, Glimpse, Held, Stream
 from tests.support.paired import PairedDesk, desk, pair
 
 NAMES: Final = ("ana", "ben", "cat", "dan", "eve")
@@ -34,6 +39,25 @@ LABELS: Final = ("desk", "lap", "rack", "pi", "box")
 _FULL: Final = MbxError("disk-full", "the disk is full")
 _QUIET_TURNS: Final = 400
 """Within so many turns after the last fault everything has settled, or never does."""
+STEPS: Final = 60
+"""Of most seeds."""
+LONG_STEPS: Final = 400
+"""Of one seed in so many as `_LONG_EVERY`."""
+_LONG_EVERY: Final = 25
+_GLANCE_STEPS: Final = 20
+"""So often hosts are held against each other while all goes on."""
+_DOUBLED: Final = 0.05
+"""Of the frames that offer or acknowledge something, so many arrive twice."""
+_TOUCHES_PLACES: Final = re.compile(r'\{"type":"(?:put|ok|no)"')
+_PUT: Final = re.compile(r'\{"type":"put","seq":(\d+)')
+_OK: Final = '{"type":"ok"'
+_STRANGER: Final = "z" * 26
+_HELLO: Final = Hello(
+    _STRANGER,
+    "s" * 26,
+    StreamState(Outgoing("t" * 26, 0, EMPTY_HEAD, 0), Incoming(None, 0, EMPTY_HEAD)),
+)
+"""Of a stranger that begins."""
 
 
 class Died(Exception):
@@ -202,6 +226,10 @@ class World:
         self.accepted: list[tuple[str, str, str]] = []
         """Host, sender and id of each message that was answered to its sender."""
         self.may_die = False
+        self.glimpsed: list[Glimpse] = []
+        self.found: list[str] = []
+        """What was wrong while it went on, in lines that begin with the invariant."""
+        self._put: Counter[tuple[str, str]] = Counter()
         count = self.chance.choice((2, 2, 3, 3, 4, 5))
         self.hosts: list[SimHost] = []
         for label in LABELS[:count]:
@@ -223,16 +251,22 @@ class World:
 
     def play(self) -> None:
         self.may_die = True
-        for _ in range(self.steps):
+        for step in range(self.steps):
+            if step % _GLANCE_STEPS == 0:
+                self.glance()
             act = self.chance.choices(
                 [
                     *(self.send, self.read, self.ack, self.move, self.cut),
-                    *(self.pass_time, self.break_disk, self.pass_days),
+                    *(self.pass_time, self.break_disk, self.pass_days, self.knock),
                 ],
-                (22, 10, 8, 40, 4, 13, 2, 1),
+                (22, 10, 8, 40, 4, 13, 2, 1, 1),
             )[0]
             self.during(act)
+        self.counts["steps"] += self.steps
+        self.glance()
         self.heal()
+        self.glance()
+        self.counts["virtual minutes"] += self.timers.now_ms // 60_000
 
     def during(self, act: Callable[[], None]) -> None:
         """Do something; a host that dies of it starts again at once."""
@@ -242,6 +276,7 @@ class World:
             self.counts["deaths"] += 1
             [host] = [one for one in self.hosts if one.label == death.args[0]]
             self.bury(host)
+            self.glance()
 
     def dies(self, host: SimHost) -> bool:
         return self.may_die and self.chance.random() < 0.01
@@ -315,9 +350,40 @@ class World:
             one, other = self.chance.choice(ways)
             text = one.out.popleft()
             self.counts["texts"] += 1
+            self._note(one, other, text)
             if other.host.links is not None and other.connection is not None:
                 other.host.links.heard(other.connection, text)
         self.reap()
+
+    def _note(self, one: Wire, other: Wire, text: str) -> None:
+        """Count what arrives; it may arrive once more."""
+        if self.may_die and _TOUCHES_PLACES.match(text) and self.chance.random() < _DOUBLED:
+            self.counts["frames doubled"] += 1
+            one.out.appendleft(text)
+        if (put := _PUT.match(text)) is not None:
+            way, seq = (one.host.label, other.host.label), int(put[1])
+            self.counts["frames offered again"] += seq <= self._put[way]
+            self._put[way] = max(self._put[way], seq)
+
+    def knock(self) -> None:
+        """Somebody who is not paired says what a peer might say, and nothing changes."""
+        host = self.chance.choice(self.hosts)
+        if host.links is None:
+            return
+        self.counts["strangers"] += 1
+        before = host.desk.connection.total_changes
+        for frame in (_HELLO, Bye("unpaired"), Bye("another-store")):
+            connection = host.links.connected(_STRANGER, Wire(host), is_ours=False)
+            host.links.heard(connection, encode(frame))
+        if host.desk.connection.total_changes != before:
+            self.found.append(f"I20 a stranger has changed what {host.label} keeps")
+
+    def glance(self) -> None:
+        """Hold what each host says of the others against what these have."""
+        now = [glimpse_of(host) for host in self.hosts]
+        self.found += relays.overclaims(self.glimpsed, now)
+        self.glimpsed = now
+        self.counts["glances"] += 1
 
     def reap(self) -> None:
         """A connection that one end closed, and that is empty, is over for both."""
@@ -337,6 +403,7 @@ class World:
             self.wires.remove(both)
         for wire in both:
             wire.is_closed = True
+            self.counts["acknowledgements lost"] += sum(text.startswith(_OK) for text in wire.out)
             wire.out.clear()
             if (
                 wire.host is not dead
@@ -431,7 +498,7 @@ class World:
             stream_of(one, other) for both in self.pairs for one, other in (both, both[::-1])
         ]
         accepted = [(label, message) for label, _, message in self.accepted]
-        return relays.problems([held(host) for host in self.hosts], streams, accepted)
+        return self.found + relays.problems([held(host) for host in self.hosts], streams, accepted)
 
 
 def held(host: SimHost) -> Held:
@@ -454,6 +521,28 @@ def held(host: SimHost) -> Held:
         dict(host.desk.rows("SELECT id, count(*) FROM messages GROUP BY id")),
         [Copy(*copy) for copy in copies],
         {identity: (kept, counted) for identity, kept, counted in unread},
+    )
+
+
+def glimpse_of(host: SimHost) -> Glimpse:
+    """What a host has and says of the others now."""
+    stages, told = {}, {}
+    for message, identity, where, stage in host.desk.rows(
+        "SELECT m.id, i.identity, p.label, d.stage FROM deliveries AS d"
+        " JOIN messages AS m ON m.no = d.message_no JOIN identities AS i ON i.no = d.recipient_no"
+        " LEFT JOIN peers AS p ON p.no = i.peer_no"
+    ):
+        if where is None:
+            stages[message, identity] = stage
+        else:
+            told[message, identity] = (where, stage)
+    streams = {label: host.desk.stream(label) for label in host.desk.peer_nos}
+    return Glimpse(
+        host.label,
+        stages,
+        told,
+        {label: one.acked_seq for label, one in streams.items()},
+        {label: one.in_seq for label, one in streams.items()},
     )
 
 
@@ -482,8 +571,9 @@ def stream_of(sender: SimHost, receiver: SimHost) -> Stream:
     )
 
 
-def play(seed: int, steps: int = 60) -> World:
-    """One seed, from its beginning to its settled end."""
-    world = World(seed, steps)
+def play(seed: int, steps: int | None = None) -> World:
+    """One seed, from its beginning to its settled end; every so often a long one."""
+    own = STEPS if seed % _LONG_EVERY else LONG_STEPS
+    world = World(seed, own if steps is None else steps)
     world.play()
     return world

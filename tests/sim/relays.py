@@ -44,6 +44,39 @@ class Held(NamedTuple):
     """Identity -> the count that is kept, and the copies that are not read."""
 
 
+class Glimpse(NamedTuple):
+    """One host at a moment at which anything may be under way."""
+
+    label: str
+    stages: Mapping[tuple[str, str], int]
+    """(message, identity) -> stage of each copy in a mailbox here."""
+    told: Mapping[tuple[str, str], tuple[str, int]]
+    """(message, identity) -> label of the host of its mailbox, and the stage that is told here."""
+    acked: Mapping[str, int]
+    """Label of another host -> the place up to which it has our stream, as far as we know."""
+    committed: Mapping[str, int]
+    """Label of another host -> the place up to which we have its stream."""
+
+
+def overclaims(before: Sequence[Glimpse], now: Sequence[Glimpse]) -> list[str]:
+    """What a host says of another that is not so now, or says less of than it did before."""
+    by_label = {one.label: one for one in now}
+    found = []
+    for one in now:
+        for other, upto in one.acked.items():
+            has = by_label[other].committed[one.label]
+            if upto > has:
+                found.append(f"I16 {one.label} takes {other} to have {upto}, and it has {has}")
+        for copy, (where, stage) in one.told.items():
+            if stage >= Stage.DELIVERED and stage > by_label[where].stages.get(copy, -1):
+                found.append(f"I12 {one.label} is told more of {copy} than {where} has")
+    for earlier, later in zip(before, now, strict=False):
+        for copy, (_, stage) in earlier.told.items():
+            if later.told.get(copy, ("", -1))[1] < stage:
+                found.append(f"I12 what {later.label} is told of {copy} has gone back")
+    return found
+
+
 def problems(
     hosts: Sequence[Held], streams: Iterable[Stream], accepted: Iterable[tuple[str, str]]
 ) -> list[str]:

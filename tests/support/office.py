@@ -4,6 +4,7 @@ The store is real, the rules are real; what stands in for the outside are a cloc
 hand, a chance that repeats, and a table of what is known of processes.
 """
 
+import functools
 import hashlib
 import sqlite3
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from mbx.daemon.gate import Caller
 from mbx.daemon.host import Host
 from mbx.daemon.proven import Proven
 from mbx.daemon.world import moment
-from mbx.store.database import Committed, Unit, run_group, run_reads
+from mbx.store.database import Committed, Unit, connect, run_group, run_reads
 from mbx.store.leases import LeaseRow
 from mbx.store.migrate import open_store
 
@@ -79,7 +80,7 @@ class OfficeDesk:
     """Gives the pairing of an id that waits for its people."""
 
     def __post_init__(self) -> None:
-        self.connection: sqlite3.Connection = open_store(":memory:")
+        self.connection: sqlite3.Connection = empty_store()
         self.host = Host(self.label, key_id("host", self.key.public), self.key)
         facts = Facts(4711, "0", 1, "/home", "/home/run/mbx.sock", 0)
         self.encounters = Encounters()
@@ -175,6 +176,22 @@ class OfficeDesk:
         pid = held[0][0]
         evidence = self.evidence.get(pid, "unknown")
         return Observation(row.lease.epoch, evidence, self.silent_ms.get(pid, 0))
+
+
+@functools.cache
+def _empty_pages() -> bytes:
+    made = open_store(":memory:")
+    try:
+        return made.serialize()
+    finally:
+        made.close()
+
+
+def empty_store() -> sqlite3.Connection:
+    """A new store in memory, a copy: migrations take longer than most that is done to it."""
+    connection = connect(":memory:")
+    connection.deserialize(_empty_pages())
+    return connection
 
 
 def shell(pid: int, *, boot_id: str = BOOT, granted_epoch: int | None = None) -> Caller:
