@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The main job of mbx, live: two shells, two identities, signed mail, one daemon, `kill -9`.
+"""The main job of mbx, live: two shells, signed mail, `kill -9`; then a second, paired machine.
 
 `scripts/demo` sets up the environment and runs this. Everything happens in real shells with real
 `mbx` commands, in a home folder of its own. Whatever is claimed is checked; the exit status is 0
@@ -19,8 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
+from scripts.demohosts import THERE, PairedStory
 from scripts.demostage import ClaimError, Places, Stage, Transcript
-from scripts.demostory import Story
 from scripts.terminals import TerminalError
 
 _SHOWN_MIN_COLUMNS = 60
@@ -42,8 +42,10 @@ def main() -> int:
     home = (options.home or work / "home").resolve()
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        stage.title("mbx: two shells, two identities, signed mail, one daemon", str(home))
-        _tell(Story(stage, transcript, Places(work, home, _columns())), 1 if options.fast else 3)
+        stage.title("mbx: signed mail between shells, and between two machines", str(home))
+        _tell(
+            PairedStory(stage, transcript, Places(work, home, _columns())), 1 if options.fast else 3
+        )
     except KeyboardInterrupt:
         return 130
     except _FAILURES as error:
@@ -51,6 +53,7 @@ def main() -> int:
         stage.claim("the demo ran to its end", False, str(error))
     finally:
         _stop_daemon(home)
+        _stop_daemon(work / THERE)
         shutil.rmtree(work, ignore_errors=True)
     return _verdict(stage, transcript, time.monotonic() - started, options.json)
 
@@ -71,7 +74,7 @@ def _columns() -> int:
     return max(_SHOWN_MIN_COLUMNS, shutil.get_terminal_size((80, 24)).columns)
 
 
-def _tell(story: Story, kills: int) -> None:
+def _tell(story: PairedStory, kills: int) -> None:
     with story:
         story.two_identities()
         story.signed_mail()
@@ -79,12 +82,18 @@ def _tell(story: Story, kills: int) -> None:
         story.killed_in_the_middle(kills)
         story.everything_is_there()
         story.the_owner_decides()
+        story.two_people_pair()
+        story.mail_between_hosts()
+        story.killed_on_the_way()
+        story.the_owner_ends_it()
     story.shells_have_ended()
-    story.store_from_outside()
+    story.stores_from_outside()
 
 
 def _stop_daemon(home: Path) -> None:
     """Leave nothing running, however the demo ended."""
+    if not home.exists():
+        return
     mbx = Path(sys.executable).with_name("mbx")
     # Nothing of an outer mailbox's places: its daemon is not ours to stop.
     env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "MBX_HOME": str(home)}

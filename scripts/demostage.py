@@ -10,6 +10,8 @@ _COLOURS: Final = {
     "ana": "36",
     "ben": "35",
     "cai": "33",
+    "dora": "34",
+    "eve": "95",
     "ok": "32",
     "NOT": "31",
     "strong": "1",
@@ -55,6 +57,10 @@ class Stage:
         """A command as it is typed at a shell's prompt."""
         time.sleep(self._pace_s)
         self.line(f"{self.painted(shell, f'{shell}$')} {text}")
+
+    def turn(self, shell: str) -> None:
+        """What follows is seen at the terminal of this shell, where a command goes on."""
+        self.line(self.painted(shell, f"{shell}:"))
 
     def piece(self, text: str) -> None:
         """Output of a command, as it comes."""
@@ -105,6 +111,7 @@ class Transcript:
     refusal_hashes: dict[str, str] = field(default_factory=dict)
     kills: list[dict[str, Any]] = field(default_factory=list)
     owner: dict[str, Any] = field(default_factory=dict)
+    hosts: dict[str, Any] = field(default_factory=dict)
     closed: dict[str, Any] = field(default_factory=dict)
     commands: list[dict[str, Any]] = field(default_factory=list)
     claims: list[dict[str, Any]] = field(default_factory=list)
@@ -120,10 +127,12 @@ class Transcript:
     def counts(self) -> str:
         """The figures of the last line."""
         held = sum(claim["held"] for claim in self.claims)
-        accepted = sum(len(kill["accepted"]) for kill in self.kills)
+        far = [self.hosts["kill"]] if "kill" in self.hosts else []
+        accepted = sum(len(kill["accepted"]) for kill in (*self.kills, *far))
+        killed = len(self.kills) + len(self.hosts.get("killed", ()))
         figures = f"{held} of {len(self.claims)} claims held"
         if self.held():
-            figures += f", daemon kills {len(self.kills)}, accepted {accepted}, lost 0"
+            figures += f", daemon kills {killed}, accepted {accepted}, lost 0"
         return figures
 
     def document(self) -> dict[str, Any]:
@@ -137,6 +146,7 @@ class Transcript:
             "refusal": {"attempts": self.refusals, **self.refusal_hashes},
             "kills": self.kills,
             "owner": self.owner,
+            "hosts": self.hosts,
             "closed": self.closed,
             "commands": self.commands,
             "claims": self.claims,

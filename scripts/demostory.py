@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from scripts.closedstore import audit_store
+from scripts.closedstore import Audit, audit_store
 from scripts.demostage import ClaimError, Places, Stage, Transcript
 from scripts.terminals import TIMEOUT_S, Finished, Terminal, bare_environment, parent_of
 
@@ -23,13 +24,15 @@ SHELLS: Final = ("ana", "ben", "cai")
 KILL_AFTER: Final = 150
 """Accepted messages of a burst before the daemon is killed."""
 _ID: Final = re.compile(r"^sent ([0-9a-z]{26})", re.MULTILINE)
-_SHORT: Final = 8
+SHORT: Final = 8
+"""Characters of an id as people type them."""
 _PAGE: Final = 200
 _BODY: Final = "Which port does the API use?"
 _DID: Final = "answered: 8081"
-_PASSPHRASE: Final = "seven quiet otters"
+PASSPHRASE: Final = "seven quiet otters"
 """Of a key that is made for the demo and thrown away with it."""
 _TERM: Final = "8h"
+_LOOK_S: Final = 0.05
 _AGREE: Final = re.compile(r"Type (\S+) to agree$")
 
 
@@ -78,10 +81,14 @@ class Story:
     def __enter__(self) -> Self:
         (self._places.work / "burst.py").symlink_to(Path(__file__).with_name("burst.py").resolve())
         for name in SHELLS:
-            shell = Terminal(self._env, str(self._places.work), self._places.columns)
-            self._shells[name] = shell
-            shell.show = self._stage.piece
+            self._begin(name, self._env)
         return self
+
+    def _begin(self, name: str, env: Mapping[str, str]) -> None:
+        """Start a shell, of which everything is shown."""
+        shell = Terminal(env, str(self._places.work), self._places.columns)
+        self._shells[name] = shell
+        shell.show = self._stage.piece
 
     def __exit__(
         self,
@@ -118,8 +125,8 @@ class Story:
         """Send, inbox, read, reply, ack; the sender sees each stage."""
         self._stage.chapter(2, "Signed mail, and the sender sees what became of it")
         sent = self._done("ana", f'mbx send --to ben --kind request --subject Port -m "{_BODY}"')
-        request = self._ids["request"] = _only_id(sent)
-        short = request[:_SHORT]
+        request = self._ids["request"] = only_id(sent)
+        short = request[:SHORT]
         stages = [self._stage_of(short)]
         listed = self._done("ben", "mbx inbox")
         self._claim("ben's inbox lists it", request[:12] in listed.text, listed.text)
@@ -127,7 +134,7 @@ class Story:
         self._claim("ben reads ana's words", f"| {_BODY}" in shown.text, shown.text)
         stages.append(self._stage_of(short))
         answer = self._done("ben", f'mbx reply {short} -m "8081, since today."')
-        self._ids["reply"] = _only_id(answer)
+        self._ids["reply"] = only_id(answer)
         self._done("ben", f'mbx ack {short} --did "{_DID}"')
         stages.append(self._stage_of(short, _DID))
         wanted = ["delivered", "read", "acked"]
@@ -149,7 +156,7 @@ class Story:
     def bare_shell_is_refused(self) -> None:
         """A shell without an identity gets nothing and changes nothing."""
         self._stage.chapter(3, "A third, bare shell is refused, and nothing changes")
-        short = self._ids["request"][:_SHORT]
+        short = self._ids["request"][:SHORT]
         before = self._state_hash("cai")
         self._refused("mbx inbox", "no-lease", 5, in_full=True)
         for command, code, exit_status in (
@@ -195,7 +202,7 @@ class Story:
         self._sign("mbx owner init", ("New passphrase", "The same again:"), ())
         self._sign(f"mbx policy set ben --level collaborate --from ana --ttl {_TERM}")
         sent = self._done("ana", 'mbx send --to ben --subject Tests -m "Please run the tests."')
-        shown = self._done("ben", f"mbx read {_only_id(sent)[:_SHORT]}")
+        shown = self._done("ben", f"mbx read {only_id(sent)[:SHORT]}")
         line = "policy: collaborate (read, edit; check in at milestones; record "
         self._claim("ben sees what ana's mail may make it do", line in shown.text, shown.text)
         who = self._fetched("cai", "mbx whoami")["session"]
@@ -211,64 +218,88 @@ class Story:
         self._claim("ben's shell goes on, and is refused", fenced, lost.text)
         ben = self._told.identities[1]
         ben |= {"epoch": held["lease"]["epoch"], "session": who, "pid": self._shells["cai"].pid}
-        self._told.owner = {"message": _only_id(sent), "taken_over": "ben", "epoch": ben["epoch"]}
+        self._told.owner = {"message": only_id(sent), "taken_over": "ben", "epoch": ben["epoch"]}
 
     def _sign(
-        self, command: str, first: tuple[str, ...] = (), last: tuple[str, ...] = ("Passphrase:",)
+        self,
+        command: str,
+        first: tuple[str, ...] = (),
+        last: tuple[str, ...] = ("Passphrase:",),
+        name: str = "cai",
     ) -> None:
-        """A command of the owner's at cai's terminal: read, agree, and give the passphrase."""
-        shell = self._shells["cai"]
-        self._stage.command("cai", command)
+        """A command of an owner's at a terminal: read, agree, and give the passphrase."""
+        shell = self._shells[name]
+        self._stage.command(name, command)
         shell.start(command)
         for question in first:
             shell.wait_for(question)
-            shell.start(_PASSPHRASE)
-        found = _AGREE.search(shell.wait_for(" to agree"))
-        if found is None:
-            raise ClaimError("the owner is not asked to agree")
-        shell.start(found[1])
+            shell.start(PASSPHRASE)
+        self._agree(name)
         for question in last:
             shell.wait_for(question)
-            shell.start(_PASSPHRASE)
+            shell.start(PASSPHRASE)
         done = shell.finish()
-        self._note_command("cai", command, done)
+        self._note_command(name, command, done)
         self._claim("signed with the owner's key, and applied", done.status == 0, done.text)
+
+    def _agree(self, name: str) -> None:
+        """Type what a terminal asks for below a record."""
+        found = _AGREE.search(self._shells[name].wait_for(" to agree"))
+        if found is None:
+            raise ClaimError("the owner is not asked to agree")
+        self._shells[name].start(found[1])
 
     def shells_have_ended(self) -> None:
         """The identities of ended shells are free for others, at once."""
-        self._stage.chapter(7, "The shells end; the store is looked at from outside")
-        deadline = time.monotonic() + TIMEOUT_S
-        while True:
-            listed = self._open("identity", "list")["identities"]
-            states = {one["name"]: (one["state"], one["claimable"]) for one in listed}
-            gone = all(state == ("lapsed", True) for state in states.values())
-            if gone or time.monotonic() > deadline:
-                break
-        self._claim("both identities outlive their shells and can be claimed", gone, states)
+        self._stage.chapter(11, "The shells end; the stores are looked at from outside")
+        states: dict[str, tuple[str, bool]] = {}
 
-    def store_from_outside(self) -> None:
-        """Stop the daemon, then verify every signature in its file."""
-        final = self._open("daemon", "status", "--hash")["state_hash"]
-        stopped = self._open("daemon", "stop")["stopped"]
-        self._claim("the daemon stops", stopped is True, stopped)
-        found = audit_store(self._places.home / "store.db")
-        self._stage.note(
-            f"{len(found.messages)} messages, {found.receipts} receipts, {found.leases} leases, "
-            f"{found.audit_rows} audit rows"
-        )
-        told = {message["id"] for message in self._told.messages} | {self._told.owner["message"]}
-        for kill in self._told.kills:
-            told |= {*kill["accepted"].values(), *kill["repeated"].values()}
-        self._claim("every record verifies with the host key", not found.faults, found.faults)
-        same = sorted(told) == sorted(found.messages)
-        self._claim("the store holds exactly the messages told here", same, len(told))
+        def all_gone() -> bool:
+            for env in self._everywhere():
+                for one in self._open("identity", "list", env=env)["identities"]:
+                    states[one["name"]] = (one["state"], one["claimable"])
+            return all(state == ("lapsed", True) for state in states.values())
+
+        gone = until(all_gone)
+        names = f"{len(states)} identities"
+        self._claim(f"all {names} outlive their shells and can be claimed", gone, states)
+
+    def stores_from_outside(self) -> None:
+        """Stop the daemons, then verify every signature in their files."""
+        stopped = [self._open("daemon", "stop", env=env)["stopped"] for env in self._everywhere()]
+        self._claim("the daemons stop", all(stopped), stopped)
+        found = self._audited(self._places.home, self._all_told())
         self._told.closed = {
-            "state_hash": final,
+            "state_hash": found.state_hash,
             "messages": len(found.messages),
             "receipts": found.receipts,
             "leases": found.leases,
             "audit_rows": found.audit_rows,
         }
+
+    def _everywhere(self) -> list[Mapping[str, str]]:
+        """The environments of all homes."""
+        return [self._env]
+
+    def _all_told(self) -> set[str]:
+        """The ids of all messages of the first host."""
+        told = {message["id"] for message in self._told.messages} | {self._told.owner["message"]}
+        for kill in self._told.kills:
+            told |= {*kill["accepted"].values(), *kill["repeated"].values()}
+        return told
+
+    def _audited(self, home: Path, told: set[str]) -> Audit:
+        """Every record of a closed store is verified, and nothing is there but what was told."""
+        found = audit_store(home / "store.db")
+        self._stage.note(
+            f"{home.name}: {len(found.messages)} messages, {found.receipts} receipts,"
+            f" {found.leases} leases, {found.audit_rows} audit rows"
+        )
+        self._claim("every record verifies with its host's key", not found.faults, found.faults)
+        same = sorted(told) == sorted(found.messages)
+        extra = sorted({*found.messages} ^ told)
+        self._claim("the store holds exactly the messages told here", same, extra)
+        return found
 
     # -- parts of chapters ------------------------------------------------------------------------
 
@@ -281,7 +312,7 @@ class Story:
         return found.group(1) if found else "nothing"
 
     def _answer_arrives(self) -> None:
-        short = self._ids["reply"][:_SHORT]
+        short = self._ids["reply"][:SHORT]
         self._done("ana", "mbx inbox")
         shown = self._done("ana", f"mbx read {short}")
         self._done("ana", f"mbx ack {short}")
@@ -301,8 +332,8 @@ class Story:
     def _killed_once(self, number: int) -> None:
         name = f"burst{number}"
         pid = self._open("daemon", "status")["pid"]
-        accepted, unknown = self._burst(name, pid)
-        repeated, kept = self._repeat(name, unknown)
+        accepted, unknown = self._burst("ben", name, [(KILL_AFTER, pid)])
+        repeated, kept = self._repeat("ben", name, unknown)
         now = self._open("daemon", "status")["pid"]
         self._claim(f"daemon {pid} was killed, {now} serves now", now != pid, now)
         self._claim(
@@ -323,39 +354,44 @@ class Story:
             }
         )
 
-    def _burst(self, name: str, pid: int) -> tuple[dict[str, str], list[str]]:
-        """Accepted keys with their ids, and the keys of unknown outcome."""
+    def _burst(
+        self, to: str, name: str, victims: Sequence[tuple[int, int]]
+    ) -> tuple[dict[str, str], list[str]]:
+        """Accepted keys with their ids, and the keys of unknown outcome.
+
+        `victims`: after so many accepted this process is killed; the last is ana's own daemon.
+        """
         report = os.open(self._places.work / "report", os.O_RDONLY | os.O_NONBLOCK)
-        daemon = os.pidfd_open(pid)
-        command = f"python burst.py ben {name} report"
+        left = [(after, pid, os.pidfd_open(pid)) for after, pid in victims]
+        command = f"python burst.py {to} {name} report"
         self._stage.command("ana", command)
         self._shells["ana"].start(command)
-        text, killed = "", False
+        text = ""
         try:
             while piece := _next_piece(report, self._shells["ana"]):
                 text += piece
-                if not killed and text.count("\naccepted ") >= KILL_AFTER:
+                while left and text.count("\naccepted ") >= left[0][0]:
+                    _, pid, daemon = left.pop(0)
                     signal.pidfd_send_signal(daemon, signal.SIGKILL)
+                    os.close(daemon)
                     self._stage.line(f"   !!  kill -9 {pid}")
-                    killed = True
         finally:
-            os.close(daemon)
             os.close(report)
         done = self._shells["ana"].finish()
         self._note_command("ana", command, done)
-        if done.status or not killed:
+        if done.status or left:
             raise ClaimError(f"the burst did not meet the kill: {done.text}")
         words = [line.split() for line in text.splitlines()]
         accepted = {key: rest[0] for word, key, *rest in words if word == "accepted"}
         return accepted, [key for word, key, *_ in words if word == "unknown"]
 
-    def _repeat(self, name: str, unknown: list[str]) -> tuple[dict[str, str], list[str]]:
+    def _repeat(self, to: str, name: str, unknown: list[str]) -> tuple[dict[str, str], list[str]]:
         """Send again under the same keys: key -> id, and which keys had been stored before."""
         work = self._places.work
         (work / f"{name}.unknown").write_text("".join(f"{key}\n" for key in unknown))
         self._done(
             "ana",
-            "while read k; do mbx send --to ben --subject $k -m $k --key $k --json\n"
+            f"while read k; do mbx send --to {to} --subject $k -m $k --key $k --json\n"
             f"done < {name}.unknown > {name}.repeated",
         )
         answers = [json.loads(line) for line in (work / f"{name}.repeated").open()]
@@ -364,15 +400,21 @@ class Story:
         return {key: answer["id"] for key, answer in pairs}, kept
 
     def _inbox(self, name: str) -> list[dict[str, Any]]:
-        """All that waits, page by page."""
+        """All that waits."""
+        return self._pages(name, "mbx inbox", self._fetched)
+
+    def _pages(
+        self, name: str, listing: str, ask: Callable[[str, str], Any]
+    ) -> list[dict[str, Any]]:
+        """All messages of a listing, page by page."""
         found: list[dict[str, Any]] = []
-        command = f"mbx inbox --limit {_PAGE}"
+        command = f"{listing} --limit {_PAGE}"
         while True:
-            page = self._fetched(name, command)
+            page = ask(name, command)
             found += page["messages"]
             if not page["has_more"]:
                 return found
-            command = f"mbx inbox --limit {_PAGE} --cursor {page['next_cursor']}"
+            command = f"{listing} --limit {_PAGE} --cursor {page['next_cursor']}"
 
     # -- commands ---------------------------------------------------------------------------------
 
@@ -397,17 +439,26 @@ class Story:
         self._done(name, f"{command} --json > {name}.json")
         return json.loads((self._places.work / f"{name}.json").read_bytes())
 
+    def _looked(self, name: str, command: str) -> Any:
+        """As `_fetched`, again and again: nothing of it is shown."""
+        done = self._shells[name].run(f"{command} --json > {name}.json")
+        if done.status:
+            raise ClaimError(f"{command}: exit {done.status}: {done.text}")
+        return json.loads((self._places.work / f"{name}.json").read_bytes())
+
     def _state_hash(self, name: str) -> str:
         found: str = self._fetched(name, "mbx daemon status --hash")["state_hash"]
         self._stage.note(f"state_hash {found[:32]}…")
         return found
 
-    def _open(self, *words: str) -> Any:
-        """The JSON answer of a command that needs no lease, run by the demo itself."""
+    def _open(self, *words: str, env: Mapping[str, str] | None = None) -> Any:
+        """The JSON answer of a command that needs no lease, run by the demo itself.
+
+        `env`: that of another home than the first one.
+        """
         command = [str(Path(sys.executable).with_name("mbx")), *words, "--json"]
-        return json.loads(
-            subprocess.run(command, env=self._env, capture_output=True, check=True).stdout
-        )
+        done = subprocess.run(command, env=env or self._env, capture_output=True, check=True)
+        return json.loads(done.stdout)
 
     def _note_command(self, name: str, command: str, done: Finished) -> None:
         self._told.commands.append({"shell": name, "command": command, "exit": done.status})
@@ -418,11 +469,20 @@ class Story:
         self._stage.claim(text, held, told)
 
 
+def until(look: Callable[[], bool]) -> bool:
+    """Whether `look` becomes true within the time that any command may take."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (found := look()) and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+    return found
+
+
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _only_id(done: Finished) -> str:
+def only_id(done: Finished) -> str:
+    """The id of the message that a command has sent. Raises ClaimError."""
     found = _ID.search(done.text)
     if found is None:
         raise ClaimError(f"no message id in {done.text!r}")

@@ -168,6 +168,28 @@ def test_the_bare_shell_was_refused_and_nothing_changed(shown: Shown) -> None:
 
 
 @long
+def test_mail_to_the_other_machine_is_in_the_store_with_what_its_receipts_said(
+    shown: Shown,
+) -> None:
+    hosts = shown.transcript["hosts"]
+    address = f"dora@{hosts['label']}"
+    [copy] = shown.sent_by_ana[hosts["request"]]["recipients"]
+    assert (copy["address"], copy["stage"], copy["outcome"], copy["did"]) == (
+        address,
+        "acked",
+        "acted",
+        hosts["did"],
+    )
+    kill = hosts["kill"]
+    sent = {*kill["accepted"].values(), *kill["repeated"].values()}
+    assert len(sent) >= 150
+    copies = [copy for one in sent for copy in shown.sent_by_ana[one]["recipients"]]
+    assert {(copy["address"], copy["stage"]) for copy in copies} == {(address, "delivered")}
+    assert len({*hosts["killed"], *hosts["keys"]}) == 4, "two daemons of two hosts"
+    assert hosts["closed"]["messages"] == len(sent) + 3, "beside them request, reply and notice"
+
+
+@long
 def test_a_record_that_was_changed_is_found_in_the_closed_store(
     shown: Shown, tmp_path: Path
 ) -> None:
