@@ -52,6 +52,11 @@ def parse(raw: bytes, max_bytes: int) -> JsonValue:
     return _read(raw, max_bytes, signed=True)
 
 
+def check(value: object) -> None:
+    """Raises CanonicalError where `encode` would, but for lone surrogates, which nobody reads."""
+    _check_tree(value, signed=True)
+
+
 def encode_parsed(value: JsonValue) -> str:
     """As `encode`, of what `parse` gave: all that there is to refuse has been looked for there."""
     return _ENCODER.encode(value)

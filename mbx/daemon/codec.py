@@ -3,7 +3,7 @@
 orjson refuses bad UTF-8, NaN and lone surrogates itself. What it lets through (duplicate keys,
 depth, long numbers, crowded containers) shows in the line without its strings, so that a clean line
 costs one pass of a pattern; any line under suspicion goes to the strict reader, whose verdict
-counts.
+counts. So it is with signed payloads of paired hosts.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from mbx.core.canonical import CanonicalError, JsonValue, parse_line
+from mbx.core.canonical import CanonicalError, JsonValue, check, parse_line
 from mbx.core.limits import JSON_DEPTH_MAX, JSON_DIGITS_MAX, JSON_ELEMENTS_MAX, JSON_KEYS_MAX
 
 LINE_VALUES_MAX: Final = 8_192
@@ -54,6 +54,20 @@ def decode(line: bytes, max_bytes: int) -> JsonValue:
     ):
         return parse_line(line, max_bytes)
     return value  # type: ignore[no-any-return]
+
+
+def decode_signed(payload: bytes) -> JsonValue:
+    """The value of which `payload` is the canonical text, where that is seen at once, else None.
+
+    Printed again it is the same, so that no key was repeated and nothing written oddly; what the
+    form has no place for is looked for as ever. Whoever gets None asks the strict reader for why.
+    """
+    try:
+        value: JsonValue = orjson.loads(payload)
+        check(value)
+        return value if canonical(value) == payload else None
+    except (orjson.JSONDecodeError, CanonicalError, TypeError):
+        return None
 
 
 def encode(value: object) -> bytes:

@@ -22,7 +22,16 @@ from mbx.core.peer import read_addresses, read_directory, read_nack
 from mbx.core.receipt import Fact
 from mbx.core.record import Record, RecordError, Sealed, verify
 from mbx.core.streams import extended
-from mbx.daemon import addressing, bouncing, directory, following, hostmail, posting, receipting
+from mbx.daemon import (
+    addressing,
+    bouncing,
+    codec,
+    directory,
+    following,
+    hostmail,
+    posting,
+    receipting,
+)
 from mbx.daemon.context import Answer, Context
 from mbx.daemon.effects import Arrived, Effect, Paired, Queued
 from mbx.daemon.posting import Recipient
@@ -45,7 +54,7 @@ class _Taken:
     senders: dict[str, int] = field(default_factory=dict)
     """Rows of the peer's identities that were looked up, by id: they stay."""
     mailboxes: dict[str, "_Mailbox"] = field(default_factory=dict)
-    """Of recipients here that were looked up: what a peer says changes none of them."""
+    """Of recipients here that were looked up: no word of a peer's changes them, our owner's may."""
     answers: int = 0
     """Records that were queued for the stream back."""
     signed_ms: int | None = None
@@ -108,12 +117,17 @@ def _take(taken: _Taken, record: Record) -> None:
     try:
         if record.kind in following.KINDS:
             taken.effects += following.take(taken.context, taken.tx, taken.peer, record)
+            taken.mailboxes.clear()
             return
         if act is None:
             raise Unacceptable("unsupported")
         signers = _signers(taken, record)
         payload = verify(
-            record, kind=record.kind, signers=signers, audience=taken.context.host.key_id
+            record,
+            kind=record.kind,
+            signers=signers,
+            audience=taken.context.host.key_id,
+            quick=codec.decode_signed,
         )
         signed_ms = payload["iat"]
         assert isinstance(signed_ms, int)

@@ -42,20 +42,35 @@ def verdict(read: Any, line: bytes) -> object:
         return "refused"
 
 
+def agree(line: bytes) -> bool:
+    """Whether the quick reader of signed payloads gives what the strict one does of a canonical
+    text, and nothing of any other.
+    """
+    try:
+        value = canonical.parse(line, MAX)
+        strict = value if canonical.encode(value).encode() == line else None
+    except CanonicalError:
+        strict = None
+    return repr(codec.decode_signed(line)) == repr(strict)
+
+
 @pytest.mark.parametrize(("name", "line"), json_cases())
 def test_both_readers_agree_on_every_case_of_the_json_suite(name: str, line: bytes) -> None:
     assert verdict(codec.decode, line) == verdict(parse_line, line), name
+    assert agree(line)
 
 
 @given(VALUES)
 def test_both_readers_agree_on_whatever_json_can_write(value: object) -> None:
     line = json.dumps(value).encode()
     assert verdict(codec.decode, line) == verdict(parse_line, line)
+    assert agree(line)
 
 
 @given(st.binary(max_size=40))
 def test_both_readers_agree_on_noise(line: bytes) -> None:
     assert verdict(codec.decode, line) == verdict(parse_line, line)
+    assert agree(line)
 
 
 @given(VALUES, st.data())
@@ -66,6 +81,7 @@ def test_both_readers_agree_on_damaged_json(value: object, data: st.DataObject) 
         st.sampled_from([b'"', b",", b":1", b'"a":1,', b"-0", b"0" * 17, b"\xff", b"1e999", b"[{"])
     )
     assert verdict(codec.decode, bytes(line)) == verdict(parse_line, bytes(line))
+    assert agree(bytes(line))
 
 
 @pytest.mark.parametrize(
@@ -89,12 +105,23 @@ def test_both_readers_agree_on_damaged_json(value: object, data: st.DataObject) 
         b"{" + b",".join(b'"k%d":1' % n for n in range(64)) + b"}",
         b"{" + b",".join(b'"k%d":1' % n for n in range(65)) + b"}",
         b'\xef\xbb\xbf{"a":1}',
+        b'{"b":1,"a":2}',
+        b'{"a": 1}',
+        b'{"A":1}',
+        b'{"a":9007199254740991}',
+        b'{"a":9007199254740992}',
+        b'{"a":18446744073709551615}',
+        b'{"a":1.0}',
+        b'{"a":"\\u0041"}',
+        b'{"a":"\\/"}',
+        b'{"a":"\\b\\f\\n\\r\\t\\u0000\\u001f\x7f\xe2\x80\xa8"}',
         b'{"a":"\x01"}',
         b"",
     ],
 )
 def test_both_readers_agree_at_each_rule(line: bytes) -> None:
     assert verdict(codec.decode, line) == verdict(parse_line, line)
+    assert agree(line)
 
 
 @pytest.mark.parametrize(("size", "taken"), [(9, True), (10, True), (11, False)])
@@ -110,6 +137,8 @@ def test_the_length_is_judged_before_anything_else(size: int, taken: bool) -> No
 @given(PAYLOADS)
 def test_signed_payloads_are_encoded_as_the_core_encodes_them(payload: dict[str, object]) -> None:
     assert codec.canonical(payload).decode() == canonical.encode(payload)
+    assert codec.decode_signed(codec.canonical(payload)) == payload
+    assert agree(codec.canonical(payload))
 
 
 @pytest.mark.parametrize("value", ["\ud800", 2**53, object()])
