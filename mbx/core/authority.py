@@ -274,10 +274,12 @@ def build(
     chains = (own, *followed)
     entries = _merged(chains)
     superseded, overlaid = _superseded(entries, own_host)
+    revocations = [one for chain in chains for one in chain.revocations]
+    revocations.sort(key=lambda one: (-one.iat_ms, one.chain, -one.version))
     return Book(
         own_host,
         tuple(entries),
-        tuple(one for chain in chains for one in chain.revocations),
+        tuple(revocations),
         own.version,
         own.next,
         superseded,

@@ -19,13 +19,14 @@ class OwnerKey(NamedTuple):
     """A key of the owner; a former one verifies records up to `until_version` of the chain.
 
     `until_digest`: of the record that stands there, as the owner signed it with the successor; None
-    where no word of the owner's tells it.
+    where no word of the owner's tells it. `until_ms`: when that was signed (ms UTC).
     """
 
     key_id: str
     public: bytes
     until_version: int | None = None
     until_digest: str | None = None
+    until_ms: int | None = None
 
 
 class Damage(NamedTuple):
@@ -163,7 +164,9 @@ def _end_of(
         version, head = ends_told(payload, own_host).get(chain, (0, None))
     except RecordError:
         return None
-    return key._replace(until_version=version, until_digest=head)
+    signed_ms = payload["iat"]
+    assert isinstance(signed_ms, int)
+    return key._replace(until_version=version, until_digest=head, until_ms=signed_ms)
 
 
 # -- one chain ------------------------------------------------------------------------------------
@@ -172,12 +175,14 @@ def _end_of(
 class Terms(NamedTuple):
     """By what a chain is judged.
 
-    `floor` is the highest version that was ever accepted, from a second place: a chain that ends
-    below it was rolled back. `first` is where our knowledge of it begins: what is missing below is
-    no damage. `void`, `ended` and `label` as in `Chain`.
+    `floor` is the highest version that was ever accepted, from a second place, and `floor_ms` when
+    that was (None: nobody knows): a chain that ends below it was rolled back. `first` is where our
+    knowledge of it begins: what is missing below is no damage. `void`, `ended` and `label` as in
+    `Chain`.
     """
 
     floor: int = 0
+    floor_ms: int | None = None
     first: int = 1
     void: int | None = None
     ended: int = 0
@@ -205,6 +210,9 @@ def verified(
     entries: list[Entry] = []
     follower: _Place | None = None
     above = max([floor, *places]) + 1
+    if above > max(places, default=0) + 1:
+        entries += _gap(max(places, default=terms.first - 1), above, terms.floor_ms)
+        above = max(places, default=terms.first - 1) + 1
     for place in sorted(places.values(), reverse=True, key=lambda one: one.version):
         entries += _gap(place.version, above)
         entry = place.entry
@@ -220,7 +228,7 @@ def verified(
     return Chain(
         host,
         tuple(_dated(entries, host)),
-        tuple(place.entry for place in reversed(read) if isinstance(place.entry, Revocation)),
+        tuple(place.entry for place in read if isinstance(place.entry, Revocation)),
         version,
         _next(links, places, version),
         head if version else None,
@@ -322,16 +330,19 @@ def _hold_to_ends(
         place = places.get(end)
         if end >= first and (place is None or place.digest != key.until_digest):
             digest, previous = (place.digest, place.previous) if place else (None, None)
-            damage = Damage(end, "is not the one at which the owner changed the key")
+            damage = Damage(end, _NOT_THE_END, before_ms=key.until_ms)
             places[end] = _Place(end, damage, digest, previous)
 
 
-def _gap(below: int, above: int) -> list[Damage]:
+_NOT_THE_END: Final = "is not the one at which the owner changed the key"
+
+
+def _gap(below: int, above: int, before_ms: int | None = None) -> list[Damage]:
     """The places between two, of which nothing is left, as one."""
     if above - below < 2:
         return []
     rest = "" if above - below == 2 else f", and all down to {below + 1}"
-    return [Damage(above - 1, f"is missing{rest}")]
+    return [Damage(above - 1, f"is missing{rest}", before_ms=before_ms)]
 
 
 def _next(links: Sequence[Link], places: Mapping[int, _Place], version: int) -> Next:

@@ -381,7 +381,7 @@ def kept(context: Context, tx: Tx, record: Record, applied: Applied) -> Answer:
         max(applied.version or 0, context.authority.floor),
         head_no,
         head_hash.hex(),
-        (followed,) if followed is not None else (),
+        ((*followed, now_ms),) if followed is not None else (),
     )
     return Answer(result, (told, *applied.effects))
 
@@ -395,7 +395,7 @@ def _acceptance(context: Context, tx: Tx, record: Record, version: int | None) -
             "v": 1,
             "type": "acceptance",
             "iat": context.moment.now_ms,
-            "nonce": context.moment.nonce("acceptance"),
+            "nonce": context.moment.nonce(f"acceptance {record.id}"),
             "aud": owners.keys(tx)[0].key_id,
             "record": record.id,
             "kind": record.kind,

@@ -13,6 +13,7 @@ from mbx.daemon.glimpses import Glimpses
 from mbx.daemon.times import rfc3339
 from mbx.store import followed, identities, messages, owners, peers
 from mbx.store.database import Tx
+from mbx.store.followed import FollowedRow
 from mbx.store.peers import PeerRow
 
 DRAFT_AGAIN: Final = "repeat the command: it makes a new draft"
@@ -54,7 +55,8 @@ class Authority:
 
     `floor` is the second place's version, `audit_reached` its row of the audit log: number, hash;
     `void` the version up to which nothing counts, since the store was put back (None: it was not).
-    `followed` and `followed_void` are the same two for each followed chain, by its host's key id.
+    `followed` and `followed_void` are the same two for each followed chain, by its host's key id;
+    beside the version stands since when (ms UTC).
     `floor_fault`: why the second place could not be written last, '' if it was.
     """
 
@@ -67,7 +69,7 @@ class Authority:
         floor: int = 0,
         audit_reached: tuple[int, bytes] = (0, b""),
         void: int | None = None,
-        followed: Mapping[str, int] | None = None,
+        followed: Mapping[str, tuple[int, int]] | None = None,
         followed_void: Mapping[str, int] | None = None,
     ) -> None:
         self._own_host = own_host
@@ -111,16 +113,15 @@ class Authority:
                 self.keys(tx, row.chain),
                 row.chain,
                 self._own_host,
-                Terms(
-                    self._followed.get(row.chain, 0),
-                    row.first_version,
-                    self.followed_void.get(row.chain),
-                    row.ended_version,
-                    row.label,
-                ),
+                self._terms(row),
             )
             for row in followed.everything(tx)
         ]
+
+    def _terms(self, row: FollowedRow) -> Terms:
+        version, at_ms = self._followed.get(row.chain, (0, None))
+        void = self.followed_void.get(row.chain)
+        return Terms(version, at_ms, row.first_version, void, row.ended_version, row.label)
 
     @property
     def floor(self) -> int:
@@ -134,14 +135,14 @@ class Authority:
             self._raised += 1
 
     @property
-    def followed(self) -> Mapping[str, int]:
+    def followed(self) -> Mapping[str, tuple[int, int]]:
         """The versions of the second place for followed chains; none of them ever falls."""
         return self._followed
 
-    def raise_followed(self, chain: str, version: int) -> None:
+    def raise_followed(self, chain: str, version: int, at_ms: int) -> None:
         """The second place is to know that a followed chain went so far."""
-        if version > self._followed.get(chain, 0):
-            self._followed[chain] = version
+        if version > self._followed.get(chain, (0, 0))[0]:
+            self._followed[chain] = (version, at_ms)
             self._raised += 1
 
     def clock(self, tx: Tx, now_ms: int) -> Clock:

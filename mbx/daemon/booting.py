@@ -67,14 +67,14 @@ def boot(
     effects += [HandOn(no) for no in forwards.left(tx, forwarding.LEFT_MAX)]
     owner_mailbox(tx, now)
     known = floor.load(paths.floor_path(), host)
-    reached = _floor(tx, known, host)
+    reached = _floor(tx, known, host, now.now_ms)
     if known is not None and reached != known:
-        places = tuple((one.chain, one.version) for one in reached.followed)
+        places = tuple((one.chain, one.version, one.at_ms) for one in reached.followed)
         effects.append(Authorised(reached.version, reached.audit_no, reached.audit_hash, places))
     return Boot(host, living, effects, reached)
 
 
-def _floor(tx: Tx, known: Floor | None, host: Host) -> Floor:
+def _floor(tx: Tx, known: Floor | None, host: Host, now_ms: int) -> Floor:
     """How far the chain ever went: by the second place, or by ours if a kill left that behind.
 
     Without the second place nobody can say what the chain once was: then its end counts as missing,
@@ -83,21 +83,23 @@ def _floor(tx: Tx, known: Floor | None, host: Host) -> Floor:
     it, nobody can say. Then all that was signed up to now is void, once for each such row.
     """
     before = {one.chain: one for one in known.followed} if known else {}
-    floors = {chain: one.version for chain, one in before.items()}
-    book = Authority(host.key_id, known.version if known else 0, followed=floors).book(tx)
-    ends = {**floors, **{chain: one.version for chain, one in book.followed.items()}}
+    ends = {chain: (one.version, one.at_ms) for chain, one in before.items()}
+    book = Authority(host.key_id, known.version if known else 0, followed=ends).book(tx)
+    for chain, one in book.followed.items():
+        if one.version > ends.get(chain, (0, 0))[0]:
+            ends[chain] = (one.version, now_ms)
     version = book.version
     if known is not None:
         row = (known.audit_no, bytes.fromhex(known.audit_hash))
         was_put_back = known.audit_no > 0 and audit.hash_at(tx, row[0]) != row[1]
         places = tuple(
-            FollowedFloor(chain, end, _void(before.get(chain), end) if was_put_back else None)
+            FollowedFloor(chain, *end, _void(before.get(chain), end[0]) if was_put_back else None)
             for chain, end in sorted(ends.items())
         )
         void = known.void if known.void is not None else version
         return known._replace(version=version, void=void if was_put_back else None, followed=places)
     no, head = audit.head(tx)
-    lost = tuple(FollowedFloor(chain, end + 1) for chain, end in sorted(ends.items()))
+    lost = tuple(FollowedFloor(chain, end[0] + 1, now_ms) for chain, end in sorted(ends.items()))
     if not (version or lost):
         return Floor()
     return Floor(version + 1 if version else 0, no, head.hex(), followed=lost)

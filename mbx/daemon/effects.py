@@ -111,13 +111,13 @@ class Authorised:
     """A record of the owner's was applied: the second place must know before anybody is told.
 
     `version`: of the chain; `audit_no`, `audit_hash`: the audit log's last row. `followed`: chains
-    of other hosts (key ids) that went so far.
+    of other hosts (key ids) that went so far: chain, version, when (ms UTC).
     """
 
     version: int
     audit_no: int
     audit_hash: str
-    followed: tuple[tuple[str, int], ...] = ()
+    followed: tuple[tuple[str, int, int], ...] = ()
 
 
 class Glimpsed(NamedTuple):

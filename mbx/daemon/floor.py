@@ -19,15 +19,16 @@ from mbx.daemon.world import Moment
 from mbx.paths import link_words, make_folder
 
 _MAX_BYTES: Final = 65_536
-"""Of the file: some 50 bytes for each host whose chain was ever followed."""
+"""Of the file: some 70 bytes for each host whose chain was ever followed."""
 _KIND: Final = "floor"
 
 
 class FollowedFloor(NamedTuple):
-    """`version` of the chain of another host (its key id); `void` as in `Floor`."""
+    """`version` of the chain of another host (its key id), since `at_ms` (UTC); `void` as there."""
 
     chain: str
     version: int
+    at_ms: int
     void: int | None = None
 
 
@@ -151,12 +152,12 @@ def _read(content: bytes, host: Host) -> Floor:
 def _followed(value: JsonValue) -> FollowedFloor:
     if not isinstance(value, list) or len(value) != len(FollowedFloor._fields):
         raise RecordError(6, "not the place of a chain")
-    chain, version, void = value
-    if not (isinstance(chain, str) and type(version) is int):
+    chain, version, at_ms, void = value
+    if not (isinstance(chain, str) and type(version) is int and type(at_ms) is int):
         raise RecordError(6, "a field is of the wrong type")
     if void is not None and type(void) is not int:
         raise RecordError(6, "a field is of the wrong type")
-    return FollowedFloor(chain, version, void)
+    return FollowedFloor(chain, version, at_ms, void)
 
 
 def _sync_folder(folder: str) -> None:

@@ -114,8 +114,17 @@ def refused(context: Context, tx: Tx, peer: PeerRow, nack: Nack) -> tuple[Effect
     body = "\n".join(
         (
             f"Record {row.record_id} ({row.kind}) does not hold on {peer.label}: code {nack.code}.",
-            "That host may have another owner's key by now: mbx owner show, there and here.",
-            f"If it has, mbx peers remove {peer.label}, then pair again.",
+            *(_OLDER if nack.code == "conflict" else _ANOTHER_KEY),
         )
     )
     return hostmail.write(context, tx, owner, subject, body)
+
+
+_ANOTHER_KEY: Final = (
+    "That host may have another owner's key by now: mbx owner show, there and here.",
+    "If it has: mbx peers remove, then pair again.",
+)
+_OLDER: Final = (
+    "That host knew later records of this one: the store here may be an older copy.",
+    "What shall hold there is to be signed there.",
+)

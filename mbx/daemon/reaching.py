@@ -6,6 +6,7 @@ no power there, and need not tell it whom it trusts.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from mbx.core.canonical import JsonValue
 from mbx.core.errors import MbxError
@@ -38,10 +39,16 @@ def audience(context: Context, tx: Tx) -> JsonValue:
 
 def lines(tx: Tx) -> tuple[str, ...]:
     """What the owner should know of where such a record goes."""
-    return tuple(
+    found = hosts(tx)
+    told = [
         f"it goes to {peer.label} too ({peer.key_id}), at once or when that host is met next"
-        for peer in hosts(tx)
-    )
+        for peer in found[:_LINES_MAX]
+    ]
+    left = len(found) - _LINES_MAX
+    return (*told, *([f"and to {left} more: mbx peers list"] if left > 0 else []))
+
+
+_LINES_MAX: Final = 8
 
 
 def refuse_others(context: Context, tx: Tx, payload: Mapping[str, JsonValue]) -> None:

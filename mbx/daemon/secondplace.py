@@ -50,7 +50,7 @@ class SecondPlace:
             known.version,
             reached,
             known.void,
-            {one.chain: one.version for one in known.followed},
+            {one.chain: (one.version, one.at_ms) for one in known.followed},
             {one.chain: one.void for one in known.followed if one.void is not None},
         )
         self._is_lost = known.has_seen and not os.path.lexists(path)
@@ -59,8 +59,8 @@ class SecondPlace:
     def authorised(self, effect: Authorised) -> None:
         """The second place knows before the answer leaves; what is refused there is told."""
         self.authority.floor = effect.version
-        for chain, version in effect.followed:
-            self.authority.raise_followed(chain, version)
+        for chain, version, at_ms in effect.followed:
+            self.authority.raise_followed(chain, version, at_ms)
         reached = (effect.audit_no, bytes.fromhex(effect.audit_hash))
         known = self.authority.audit_reached
         if self._is_put_back or reached[0] < known[0]:  # or told after a later one of its group
@@ -85,8 +85,8 @@ class SecondPlace:
         no, digest = reached
         known = self.authority
         followed = tuple(
-            FollowedFloor(chain, version, known.followed_void.get(chain))
-            for chain, version in sorted(known.followed.items())
+            FollowedFloor(chain, *far, known.followed_void.get(chain))
+            for chain, far in sorted(known.followed.items())
         )
         place = Floor(known.floor, no, digest.hex(), known.void, followed)
         try:

@@ -43,8 +43,8 @@ _LEFT_OVER: Final = (
     " WHERE p.ended_ms IS NOT NULL AND s.queued_messages > 0 ORDER BY s.peer_no"
 )
 _SIGNED: Final = (
-    "SELECT count(*), min(o.queued_ms) FROM outbox AS o JOIN streams AS s ON s.peer_no = o.peer_no"
-    " WHERE o.peer_no = ? AND o.seq > s.acked_seq AND o.kind IN ('policy', 'revoke', 'rotate')"
+    "SELECT count(*), min(queued_ms) FROM outbox INDEXED BY outbox_signed"
+    " WHERE peer_no = ? AND seq > ? AND kind IN ('policy', 'revoke', 'rotate')"
 )
 _OLDEST: Final = (
     "SELECT queued_ms FROM outbox WHERE peer_no = ? AND seq > ? AND message_no IS NOT NULL"
@@ -229,7 +229,7 @@ def oldest_ms(tx: Tx, peer_no: int) -> int | None:
 
 def signed_waiting(tx: Tx, peer_no: int) -> tuple[int, int | None]:
     """How many of the owner's records the peer has not acknowledged, and since when (ms UTC)."""
-    row = tx.one(_SIGNED, (peer_no,))
+    row = tx.one(_SIGNED, (peer_no, stream(tx, peer_no).acked_seq))
     return (int(row[0]), row[1]) if row else (0, None)
 
 

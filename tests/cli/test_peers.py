@@ -16,17 +16,21 @@ from mbx.store import hosts, outbox, owners, peers
 from mbx.store.database import Tx
 from mbx.store.peers import NewPeer
 from tests.cli.conftest import Desk, document
-from tests.cli.owners import SEED, Human, refused
+from tests.cli.owners import PASSPHRASE, SEED, Human, refused
 from tests.cli.test_completion import offered
 from tests.support.hosts import do, until
 from tests.support.paired import peer_record
 
 LAP = SigningKey.from_seed(b"lap".ljust(32, b"!"))
+PI = SigningKey.from_seed(b"pi".ljust(32, b"!"))
 HOUR_MS = 3_600_000
 
 
-def plant(tx: Tx, label: str, key: SigningKey, now_ms: int) -> None:
-    """A pairing with the owner's record, a name on that host, and an earlier link."""
+def plant(tx: Tx, label: str, key: SigningKey, now_ms: int, owner: str | None = None) -> None:
+    """A pairing with the owner's record, a name on that host, and an earlier link.
+
+    `owner`: the key id of its owner, where that is the one here too.
+    """
     host = hosts.find(tx)
     assert host is not None
     new = NewPeer(
@@ -36,7 +40,7 @@ def plant(tx: Tx, label: str, key: SigningKey, now_ms: int) -> None:
         label,
         f"{label}-at-home",
         ("127.0.0.1:9",),
-        None,
+        owner,
         crockford(b"planted".ljust(32)),
         1,
     )
@@ -143,6 +147,42 @@ def test_addresses_and_label_change_by_the_owners_signature(desk: Desk, owner: H
     assert "changed: laptop (was lap) is dialled at 127.0.0.1:10" in done.out
     assert only(desk, "laptop")["addresses"] == ["127.0.0.1:10"]
     assert owner.sign("mbx peers addr laptop --label lap").status == 0
+
+
+def test_policies_go_to_the_hosts_that_have_the_owners_key(own_desk: Desk) -> None:
+    human = Human(own_desk)
+    try:
+        human.enroll()
+        own_desk.shell("ana")
+        own_desk.run("daemon", "stop")
+        signer = key_id("owner", SigningKey.from_seed(SEED).public)
+        at_ms = 1_790_000_000_000
+        do(own_desk.home, partial(plant, label="lap", key=LAP, now_ms=at_ms, owner=signer))
+        do(own_desk.home, partial(plant, label="pi", key=PI, now_ms=at_ms))
+        own_desk.run("daemon", "start")
+        command = "mbx policy set ben@lap,ana --level collaborate --from ana,host:pi,ben@lap"
+        human.shell.start(command)
+        shown = " ".join(human.agree().split())
+        for words in ('to[1].label: "lap"', 'to[1].name: "ben"', 'from[2].label: "pi"'):
+            assert words in shown
+        assert f"it goes to lap too ({key_id('host', LAP.public)})" in shown
+        human.screen.answer("Passphrase:", PASSPHRASE)
+        done = human.shell.finish()
+        assert done.status == 0, done.err
+        assert "may make ben@lap, ana do: read, edit" in done.out
+        refusal = refused(human.run(command.replace("ben@lap,ana", "ben@pi")), "owner-required")
+        assert "pi has another owner" in refusal
+        policy = document(human.run("mbx policy list --to ben@lap --json"))["policies"][0]["id"]
+        told = human.run(f"mbx policy show {policy}").out
+        assert "to        ben@lap, ana" in told
+        assert "signed on" in told
+        assert only(own_desk)["signed_waiting"] == 1
+        assert "lap does not have 1 record that you signed" in human.run("mbx doctor").out
+        assert human.sign(f"mbx policy revoke {policy[:8]}").status == 0
+        assert only(own_desk)["signed_waiting"] == 2
+        assert only(own_desk, "pi")["signed_waiting"] == 0
+    finally:
+        human.shell.close()
 
 
 def test_a_removal_is_signed_told_and_remembered(own_desk: Desk) -> None:

@@ -12,7 +12,7 @@ from mbx.core.keys import SigningKey, key_id
 from mbx.daemon import booting, codec, floor
 from mbx.daemon.authority import Authority
 from mbx.daemon.effects import Authorised
-from mbx.daemon.floor import Floor
+from mbx.daemon.floor import Floor, FollowedFloor
 from mbx.daemon.host import Host
 from mbx.daemon.world import moment
 from mbx.store import audit, owners
@@ -158,7 +158,9 @@ def test_a_disk_that_takes_nothing_leaves_the_old_one(path: str) -> None:
 
 
 def started(desk: OfficeDesk, known: Floor | None) -> Floor:
-    read = run_reads(desk.connection, [lambda tx: booting._floor(tx, known, desk.host)])[0]
+    read = run_reads(
+        desk.connection, [lambda tx: booting._floor(tx, known, desk.host, desk.world.now_ms())]
+    )[0]
     assert isinstance(read, Committed)
     reached = read.value
     assert isinstance(reached, Floor)
@@ -240,3 +242,34 @@ def test_each_record_that_is_applied_tells_how_far_things_went() -> None:
     assert isinstance(chain, Committed)
     assert [link.version for link in chain.value] == [1]
     desk.close()
+
+
+FOLLOWED = (FollowedFloor("a" * 26, 7, 5), FollowedFloor("b" * 26, 1, 6, 1))
+
+
+def test_the_places_of_other_hosts_chains_are_kept_too(path: str) -> None:
+    far = Floor(3, 9, "ab" * 32, None, FOLLOWED)
+    floor.save(path, HOST, moment(WORLD), far)
+    assert floor.load(path, HOST) == far
+    many = tuple(FollowedFloor(f"{number:026d}", 2**40, 2**41, 2**40) for number in range(400))
+    floor.save(path, HOST, moment(WORLD), far._replace(followed=many))
+    assert floor.load(path, HOST) == far._replace(followed=many)
+
+
+@pytest.mark.parametrize(
+    "followed",
+    [None, {}, ["a"], [["a" * 26, 1, 5]], [["a" * 26, True, 5, None]], [["a" * 26, 1, 5, "x"]]],
+)
+def test_a_place_of_a_chain_that_is_none_is_not_what_this_host_wrote(
+    path: str, monkeypatch: pytest.MonkeyPatch, followed: Any
+) -> None:
+    sign = Host.sign
+
+    def other(host: Host, kind: str, payload: Any) -> Any:
+        return sign(host, kind, {**payload, "followed": followed})
+
+    monkeypatch.setattr(Host, "sign", other)
+    floor.save(path, HOST, moment(WORLD), Floor(3))
+    with pytest.raises(MbxError) as caught:
+        floor.load(path, HOST)
+    assert caught.value.code == "store-damaged"

@@ -1,15 +1,19 @@
 """What the owner signed on one host holds on its other hosts; records are carried by hand."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from mbx.daemon import unpairing
+from mbx.daemon import booting, unpairing
+from mbx.daemon.floor import Floor, FollowedFloor
+from mbx.daemon.journal import Journal
+from mbx.daemon.secondplace import SecondPlace
 from mbx.store import owners
-from tests.support.estate import Estate
+from tests.support.estate import Estate, key
 from tests.support.office import nobody
 from tests.support.owner import TERMINAL
-from tests.support.paired import carry, pair, settle
+from tests.support.paired import carry, pair, plant, settle
 
 
 @pytest.fixture
@@ -38,6 +42,16 @@ def test_what_is_signed_names_the_identity_with_its_host(estate: Estate) -> None
     for word in ('"label":"lap"', '"name":"ben"', f'"host":"{estate.there.host.key_id}"'):
         assert word in draft["payload"]
     assert any(line.startswith("it goes to lap too") for line in draft["lines"])
+
+
+def test_where_a_record_goes_is_told_in_a_few_lines(estate: Estate) -> None:
+    for number in range(9):
+        label = f"box-{number}"
+        plant(estate.here, key(100 + number), label, estate.owner.id)
+    draft = estate.owner.draft("revoke", all=True)
+    assert len(draft["lines"]) == 9
+    assert draft["lines"][-1] == "and to 2 more: mbx peers list"
+    assert draft["payload"].count('"chain"') == 1
 
 
 def test_local_means_the_host_on_which_it_was_signed(estate: Estate) -> None:
@@ -199,6 +213,32 @@ def test_a_store_that_was_put_back_has_lost_what_it_followed(estate: Estate) -> 
     estate.restart(estate.there)
     assert estate.level() == "ask"
     assert "record 2 of the owner's chain on desk is missing" in estate.line()
+    mine = estate.set("ben", "collaborate", "ana@desk", on=estate.owner_there)
+    assert f"record {mine}" in estate.line(), "the owner needs no other host to go on"
+
+
+@pytest.mark.parametrize("lost", ["the row", "the floor"])
+def test_a_start_that_finds_the_log_or_the_floor_gone_obeys_no_chain(
+    estate: Estate, lost: str, tmp_path: Path
+) -> None:
+    """What was taken back, in whatever chain, may have gone with it."""
+    estate.set("ben@lap", "yolo", "ana@desk")
+    estate.settle()
+    assert estate.level() == "yolo"
+    there = estate.there
+    known = Floor(0, 99, "ab" * 32) if lost == "the row" else None
+    now_ms = there.world.now_ms()
+    found = there.do(lambda tx: booting._floor(tx, known, there.host, now_ms))
+    void = 1 if lost == "the row" else None
+    version = 1 if lost == "the row" else 2
+    assert found.followed == (FollowedFloor(estate.here.host.key_id, version, now_ms, void),)
+    journal = Journal(str(tmp_path / "log"), there.world.now_ms)
+    place = SecondPlace(str(tmp_path / "floor.json"), there.host, found, there.world, journal)
+    there.dispatcher._authority = place.authority
+    assert estate.level() == "ask"
+    estate.set("ben@lap", "collaborate", "ana@desk")
+    estate.settle()
+    assert estate.level() == "collaborate"
 
 
 def test_the_end_of_the_pairing_voids_what_came_of_the_other_host(estate: Estate) -> None:

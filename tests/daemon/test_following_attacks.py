@@ -549,6 +549,18 @@ def test_a_key_change_again_or_by_a_former_key_is_refused(siege: Siege) -> None:
     assert siege.goes_on()
 
 
+def test_a_change_back_to_a_former_key_is_refused_and_holds_nothing_up(siege: Siege) -> None:
+    """Signed by both keys: what was given up, perhaps since somebody has it, never comes back."""
+    first = siege.owner.key
+    _rotated(siege)
+    siege.settle()
+    back = content(siege.owner.draft("rotate", public_key=STRANGER.public.hex()))
+    back |= {"owner": key_id("owner", first.public), "public_key": first.public.hex()}
+    siege.bring(record_of(wire("rotate", back, siege.owner.key, first)))
+    assert siege.refusals(siege.here) == ["conflict"]
+    assert siege.goes_on()
+
+
 def test_a_third_host_hears_of_the_new_key_before_it_hears_what_that_signed(siege: Siege) -> None:
     """Also where the host on which the key was changed cannot be reached from there."""
     vm, _ = siege.add("vm", "cat", 40)

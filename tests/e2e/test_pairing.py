@@ -15,7 +15,7 @@ from mbx.core.errors import EXIT_STATUS, MbxError
 from mbx.core.pairing_code import parse_code
 from tests.cli.conftest import document
 from tests.cli.owners import refused
-from tests.support.hosts import free_port
+from tests.support.hosts import free_port, until
 from tests.support.human import Human as Raw
 from tests.support.pairers import WRONG_CODE, Person, person, told
 from tests.support.patience import looks
@@ -135,8 +135,12 @@ def test_a_host_without_owner_adopts_the_inviters_after_its_person_has_seen_the_
     assert (done.status, done.err) == (0, "")
     assert "the owner of this host is" in done.out
     assert invited["owner"] == other.shows()["owner"]["key_id"] == one.shows()["owner"]["key_id"]
-    assert [len(host.peers()) for host in fresh] == [1, 1]
+    assert [[peer["owner"] for peer in host.peers()] for host in fresh] == [["same"], ["same"]]
     assert not other.key_path.exists()
+    signed = one.sign("mbx policy revoke --all")
+    assert signed.status == 0, signed.err
+    [chain] = until(lambda: other.shows()["followed"], "the adopted owner is obeyed there")
+    assert (chain["version"], chain["damage"]) == (1, 0)
 
 
 # -- nobody is paired -----------------------------------------------------------------------------

@@ -228,6 +228,18 @@ def test_mail_may_be_for_several_hosts_and_must_be_for_ours() -> None:
         draft(content(type="owner-mail", aud=[OTHER]), kind="owner-mail").examine(expected)
 
 
+@pytest.mark.parametrize("kind", ["policy", "revoke", "rotate"])
+def test_what_counts_on_all_hosts_of_the_owner_may_be_for_several(kind: str) -> None:
+    expected = Expected({kind}, OWNER, HOST)
+    one = draft(content(type=kind, aud=sorted([HOST, OTHER])), kind=kind)
+    payload = one.examine(expected)
+    rows = "\n".join(one.shown(payload, 100))
+    assert HOST in rows
+    assert OTHER in rows
+    with pytest.raises(MbxError, match="audience"):
+        draft(content(type=kind, aud=[OTHER]), kind=kind).examine(expected)
+
+
 @pytest.mark.parametrize("word", ["api-dev", "ui-dev", "old-dev", "clock"])
 def test_the_word_to_type_is_a_name_or_the_act_in_the_record(word: str) -> None:
     more = {"act": "clock", "identities": [{"name": "old-dev"}], "to": {"name": "ui-dev"}}

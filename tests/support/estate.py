@@ -102,10 +102,10 @@ class Estate:
     def restart(self, host: PairedDesk) -> None:
         """A daemon starts on the store of a host, with what its second place knows."""
         told = [one for one in host.effects if isinstance(one, Authorised)]
-        followed: dict[str, int] = {}
+        followed: dict[str, tuple[int, int]] = {}
         for one in told:
-            for chain, version in one.followed:
-                followed[chain] = max(version, followed.get(chain, 0))
+            for chain, *far in one.followed:
+                followed[chain] = max((far[0], far[1]), followed.get(chain, (0, 0)))
         floor = max((one.version for one in told), default=0)
         host.dispatcher._authority = Authority(host.host.key_id, floor, followed=followed)
 

@@ -143,7 +143,7 @@ def _floor(context: Context) -> str:
         return "missing"
     no, digest = context.authority.audit_reached
     known = (context.authority.floor, no, digest.hex(), context.authority.void)
-    followed = {one.chain: one.version for one in found.followed}
+    followed = {one.chain: (one.version, one.at_ms) for one in found.followed}
     is_ours = found[:4] == known and followed == context.authority.followed
     return "ok" if is_ours else "another"
 

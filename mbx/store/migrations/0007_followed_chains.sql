@@ -19,4 +19,7 @@ CREATE TABLE followed_chains (
     ended_version INTEGER NOT NULL DEFAULT 0 CHECK (ended_version >= 0)
 ) STRICT, WITHOUT ROWID;
 
+-- What the owner signed and a host does not have yet, among all the mail that waits.
+CREATE INDEX outbox_signed ON outbox (peer_no, seq) WHERE kind IN ('policy', 'revoke', 'rotate');
+
 PRAGMA user_version = 7;
