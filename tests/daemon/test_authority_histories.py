@@ -403,8 +403,12 @@ def talking(history: list[tuple[str, int, int]]) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(120)
 def test_what_came_from_outside_stays_so_whatever_agents_do() -> None:
-    talking()
-    for what, least in {"outside": 20, "inside": 10, "quoted": 10, "swapped": 5}.items():
+    wanted = {"outside": 20, "inside": 10, "quoted": 10, "swapped": 5}
+    for _ in range(4):  # of twenty runs one may meet too little of something
+        talking()
+        if all(met[what] >= least for what, least in wanted.items()):
+            break
+    for what, least in wanted.items():
         assert met[what] >= least, what
 
 

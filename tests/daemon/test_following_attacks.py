@@ -561,6 +561,24 @@ def test_a_change_back_to_a_former_key_is_refused_and_holds_nothing_up(siege: Si
     assert siege.goes_on()
 
 
+def test_hosts_on_which_the_key_was_changed_at_once_go_apart_and_are_told(siege: Siege) -> None:
+    for owner, heir in ((siege.owner, INVENTED), (siege.owner_there, STRANGER)):
+        draft = owner.draft("rotate", public_key=heir.public.hex())
+        owner.apply(owner.signed(draft, heir))
+        owner.key = heir
+    siege.settle()
+    for host, heir in ((siege.here, INVENTED), (siege.there, STRANGER)):
+        owner_id = host.call(nobody(), "owner.show")["owner"]["key_id"]
+        assert owner_id == key_id("owner", heir.public)
+        told = [one["subject"] for one in host.call(TERMINAL, "owner.inbox")["messages"]]
+        assert [text.endswith("refuses a record that you signed (rotate)") for text in told] == [
+            True
+        ]
+    siege.set("ben@lap", "yolo", "ana@desk")
+    siege.settle()
+    assert siege.line() == siege.before, "what holds there is what was signed before"
+
+
 def test_a_third_host_hears_of_the_new_key_before_it_hears_what_that_signed(siege: Siege) -> None:
     """Also where the host on which the key was changed cannot be reached from there."""
     vm, _ = siege.add("vm", "cat", 40)

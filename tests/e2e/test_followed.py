@@ -113,6 +113,13 @@ def test_a_policy_and_its_end_hold_on_the_other_host_at_once(two: Two) -> None:
     assert "revoked" in two.line()
     shown = until(lambda: _taken_back(two.owner, again), "desk hears what was signed on lap")
     assert (shown["host"], shown["to"]) == ("desk", ["ben@lap"])
+    listed = two.there.daemon.mbx("policy", "list", "--all").stdout
+    assert "SIGNED ON" in listed.splitlines()[0]
+    assert {line.split()[-1] for line in listed.splitlines()[1:]} == {"desk"}
+    signed_on = two.there.daemon.mbx("policy", "show", again).stdout
+    assert "signed on desk" in " ".join(signed_on.split())
+    owner = two.there.daemon.mbx("owner", "show").stdout
+    assert f"desk ({two.here.key_id}) up to record 3" in owner
 
 
 def test_what_was_signed_while_the_other_host_was_off_holds_at_the_next_contact(two: Two) -> None:
