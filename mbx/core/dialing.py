@@ -56,6 +56,7 @@ class Dialling:
     to dial. `failures` are those in a row; `tried_ms` is when the last try began, `stood_ms` since
     when a link stands, whoever dialled it. `is_first`: no link has stood since the pairing, so
     nobody knows yet whether the other can dial, and whoever can does so without standing by.
+    `is_woken`: a sign of life came while a try ran; if that fails, it counts for the next one.
     """
 
     initiative: Initiative
@@ -65,6 +66,7 @@ class Dialling:
     tried_ms: int | None = None
     stood_ms: int | None = None
     is_first: bool = False
+    is_woken: bool = False
 
     @classmethod
     def begin(cls, what: Initiative, now_ms: int, *, is_first: bool = False) -> "Dialling":
@@ -87,17 +89,19 @@ class Dialling:
 
         While another link stands, that says nothing.
         """
-        over = replace(self, is_trying=False)
+        over = replace(self, is_trying=False, is_woken=False)
         if self.stood_ms is not None or not self.is_trying:
             return over
-        return _after(over, self.failures + 1, code, now_ms, chance)
+        after = _after(over, self.failures + 1, code, now_ms, chance)
+        return after.woken(now_ms) if self.is_woken else after
 
     def stood(self, now_ms: int) -> "Dialling":
         """A link stands: both said hello, compared their streams and go on. Nobody has to dial.
 
         A try of ours that still runs is to be given up, and not reported any more.
         """
-        return replace(self, due_ms=None, is_trying=False, stood_ms=now_ms, is_first=False)
+        over = replace(self, is_trying=False, is_first=False, is_woken=False)
+        return replace(over, due_ms=None, stood_ms=now_ms)
 
     def ended(self, code: str, now_ms: int, chance: bytes) -> "Dialling":
         """The link that stood is gone, and there is no other.
@@ -118,7 +122,7 @@ class Dialling:
         machine woke up or got a network. Pauses go on growing if it does not.
         """
         if self.due_ms is None:
-            return self
+            return replace(self, is_woken=True) if self.is_trying else self
         soon_ms = now_ms if self.tried_ms is None else max(now_ms, self.tried_ms + REDIAL_WOKEN_MS)
         return replace(self, due_ms=min(self.due_ms, soon_ms))
 

@@ -176,6 +176,17 @@ def test_a_sign_of_life_makes_the_next_try_due_at_once(code: str) -> None:
     assert state.woken(10**9).due_ms == state.due_ms
 
 
+def test_a_sign_of_life_during_a_try_counts_for_the_next_one_if_that_fails() -> None:
+    trying = Dialling.begin("dial", 0).trying(0).woken(5)
+    assert trying.failed("unreachable", 10, MOST).due_ms == REDIAL_WOKEN_MS
+    assert trying.failed("unreachable", 5_000, MOST).due_ms == 5_000
+    again = trying.failed("unreachable", 10, MOST).trying(REDIAL_WOKEN_MS)
+    assert again.failed("unreachable", REDIAL_WOKEN_MS, MOST).due_ms == REDIAL_WOKEN_MS + 2_000
+    stood = trying.stood(20).ended("lost", 30, MOST)
+    assert stood.due_ms == 1_030
+    assert stood.trying(1_030).failed("lost", 1_030, MOST).due_ms == 3_030
+
+
 def test_signs_of_life_without_end_give_one_try_a_second_and_pauses_that_grow() -> None:
     state, tries = Dialling.begin("dial", 0), 0
     for now_ms in range(0, 20_000, 10):

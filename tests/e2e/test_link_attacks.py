@@ -62,12 +62,13 @@ class Line:
         self.wire.cut()
         self.exchange.send()
         bent = self.wire.passage(number)
-        self.exchange.settle()
+        self.exchange.settle(anew=False)
         return bent
 
     def straight(self) -> Passage:
         """A whole exchange that nobody disturbs, as it goes over the wire."""
         passage = self.round(lambda _, piece: piece.data)
+        self.exchange.settle()
         assert not passage.ended.is_set()
         return passage
 
