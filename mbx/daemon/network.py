@@ -7,6 +7,7 @@ that shows none to the pairings, and texts are moved between sockets and them.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from mbx.core.endpoints import Endpoint, parse_endpoint
@@ -109,7 +110,7 @@ class Network:
     async def dial_pairing(self, endpoint: Endpoint) -> Channel:
         """A channel to whoever listens there. Raises Undialled."""
         context = certificates.joining()
-        return await face.dial(endpoint, context, None, self.crowd, self._now_ms)
+        return await face.dial([endpoint], context, None, self.crowd, self._now_ms)
 
     async def close(self) -> None:
         """End everything; the links have said goodbye before."""
@@ -139,20 +140,18 @@ class Network:
 
     async def _reached(self, row: PeerRow) -> Channel | str:
         """A channel to the first address that is the pinned host's, or why there is none."""
-        code = _UNREACHABLE
+        endpoints: list[Endpoint] = []
         for text in row.dialled_at:
-            try:
-                return await self._dialled(parse_endpoint(text), row)
-            except Undialled as failure:
-                code = failure.code
-            except (MbxError, ValueError):
-                code = _UNREACHABLE
-        return code
-
-    async def _dialled(self, endpoint: Endpoint, row: PeerRow) -> Channel:
-        context = certificates.dialling(self.tls, row.key_id, row.certificate)
+            with suppress(MbxError):
+                endpoints.append(parse_endpoint(text))
         pinned = Pinned(row.key_id, certificate_hash(row.certificate))
-        return await face.dial(endpoint, context, pinned, self.crowd, self._now_ms)
+        try:
+            context = certificates.dialling(self.tls, row.key_id, row.certificate)
+            return await face.dial(endpoints, context, pinned, self.crowd, self._now_ms)
+        except Undialled as failure:
+            return failure.code
+        except (MbxError, ValueError):
+            return _UNREACHABLE
 
     async def _serve_link(self, channel: Channel) -> None:
         await self._serve(channel, is_ours=False)

@@ -135,7 +135,7 @@ class Relay:
         async def between(channel: Channel) -> None:
             try:
                 onward = await face.dial(
-                    self._target, certificates.joining(), None, Crowd(), now_ms
+                    [self._target], certificates.joining(), None, Crowd(), now_ms
                 )
             except Undialled:
                 return

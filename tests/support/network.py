@@ -99,13 +99,13 @@ class Home:
         """A link of an honest peer."""
         pinned = Pinned(self.own.id, self.own.tls.digest)
         return await dial(
-            self.endpoint, self.context_of(one), pinned, self.diallers, monotonic_ms, terms
+            [self.endpoint], self.context_of(one), pinned, self.diallers, monotonic_ms, terms
         )
 
     async def joined(self) -> Channel:
         """A channel of somebody who wants to pair."""
         context = certificates.joining()
-        return await dial(self.endpoint, context, None, self.diallers, monotonic_ms)
+        return await dial([self.endpoint], context, None, self.diallers, monotonic_ms)
 
     async def caller(
         self, context: Context | None = None, *, source: str = LOOPBACK, plain: bool = False
@@ -136,11 +136,11 @@ class Home:
 
 @asynccontextmanager
 async def home_with_peers(
-    folder: Path, terms: Terms = TERMS, **changes: Any
+    folder: Path, terms: Terms = TERMS, *, own_number: int = 1, **changes: Any
 ) -> AsyncIterator[Home]:
     """A host of its own number that listens, with three peers; it ends in good order."""
     before = descriptors()
-    own, *others = (machine(folder, number) for number in range(1, 5))
+    own, *others = (machine(folder, number) for number in (own_number, 2, 3, 4))
     home = Home(own, others, terms, **changes)
     (home.endpoint,) = home.listener.open([home.endpoint])
     try:

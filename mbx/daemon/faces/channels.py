@@ -206,6 +206,12 @@ class Channel(asyncio.Protocol):
             self._abort_later()
         await self.gone()
 
+    def seat(self, guest: Guest) -> None:
+        """Its place in the crowd, which it leaves when the transport goes."""
+        self.guest = guest
+        if self._gone.done():
+            guest.leave()
+
     def abort(self) -> None:
         """End it at once."""
         self._cut("closed")

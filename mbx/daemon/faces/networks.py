@@ -11,7 +11,7 @@ import os
 import resource
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -288,6 +288,37 @@ async def reach(endpoint: Endpoint) -> socket.socket:
     raise Unreachable(f"{endpoint} does not answer ({'; '.join(failed)})")
 
 
+async def reach_some(
+    endpoints: Sequence[Endpoint],
+) -> AsyncGenerator[socket.socket | Unreachable, None]:
+    """Connections to those endpoints of one host that answer, as they come; else why not.
+
+    They are tried in order, each a quarter of a second after the one before it unless that has
+    failed already: an old address at which nothing answers must not keep the others waiting. Who
+    takes a connection owns it; the rest ends with the generator, so close that (`aclosing`).
+    """
+    waiting, trying = list(endpoints), set[asyncio.Task[socket.socket]]()
+    try:
+        while waiting or trying:
+            if waiting:
+                trying.add(asyncio.create_task(reach(waiting.pop(0))))
+            head_start_s = NEXT_ADDRESS_MS / 1000 if waiting else None
+            done, _ = await asyncio.wait(
+                trying, timeout=head_start_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                trying.discard(task)
+                error = task.exception()
+                if error is None:
+                    yield task.result()
+                elif isinstance(error, Unreachable):
+                    yield error
+                else:
+                    raise error
+    finally:
+        await _give_up(list(trying))
+
+
 async def _addresses(endpoint: Endpoint) -> list[_Address]:
     """In the system's order of preference, but the families in turn."""
     try:
@@ -336,7 +367,7 @@ async def _give_up(tasks: Sequence[asyncio.Task[socket.socket]]) -> None:
     for task in tasks:
         task.cancel()
     for task in tasks:
-        with suppress(OSError, TimeoutError, asyncio.CancelledError):
+        with suppress(OSError, TimeoutError, Unreachable, asyncio.CancelledError):
             (await task).close()
 
 

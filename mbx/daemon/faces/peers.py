@@ -10,7 +10,7 @@ from __future__ import annotations  # nested functions would evaluate theirs eac
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -224,8 +224,12 @@ class Pinned(NamedTuple):
     digest: bytes
 
 
+_ITS_OWN_WORD: Final = frozenset({"not-paired", "busy"})
+"""What the host itself says, behind its pinned certificate: other addresses of it say the same."""
+
+
 async def dial(
-    endpoint: Endpoint,
+    endpoints: Sequence[Endpoint],
     context: Context,
     pinned: Pinned | None,
     crowd: Crowd,
@@ -234,28 +238,62 @@ async def dial(
 ) -> Channel:
     """An open channel: to this peer, or (None) to whoever listens there, for a pairing.
 
-    No proxy, no redirect, no second try but at the other addresses of the endpoint. Raises
-    Undialled.
+    The first of the endpoints that answers as it should. No proxy, no redirect, no second try but
+    at their other addresses. Raises Undialled: what the host itself said, else what came last.
     """
     guest = crowd.dialled()
     if guest is None:
         raise Undialled("busy", "this host has as many links as it can have")
     try:
-        connection = await networks.reach(endpoint)
-        channel = Channel(connection.getpeername()[0], now_ms, terms, asks=True)
-        channel.guest = guest
-        try:
-            await _secured(channel, connection, context, pinned, terms)
-        except BaseException:
-            channel.abort()
-            raise
-    except (Unreachable, OSError) as error:
-        guest.leave()
-        raise Undialled("unreachable", str(error)) from None
+        channel = await _first(endpoints, context, pinned, now_ms, terms)
     except BaseException:
         guest.leave()
         raise
+    channel.seat(guest)
     channel.open(pinned.host if pinned is not None else None)
+    return channel
+
+
+async def _first(
+    endpoints: Sequence[Endpoint],
+    context: Context,
+    pinned: Pinned | None,
+    now_ms: Clock,
+    terms: Terms,
+) -> Channel:
+    """The first channel that is let in. Raises Undialled."""
+    failure = Undialled("unreachable", "no address of it is known")
+    async with aclosing(networks.reach_some(endpoints)) as connections:
+        async for found in connections:
+            try:
+                if isinstance(found, Unreachable):
+                    raise Undialled("unreachable", str(found))
+                return await _asked(found, context, pinned, now_ms, terms)
+            except Undialled as undialled:
+                failure = undialled
+                if pinned is not None and failure.code in _ITS_OWN_WORD:
+                    break
+    raise failure
+
+
+async def _asked(
+    connection: socket.socket,
+    context: Context,
+    pinned: Pinned | None,
+    now_ms: Clock,
+    terms: Terms,
+) -> Channel:
+    """The channel over a connection, which ends with it. Raises Undialled."""
+    try:
+        channel = Channel(connection.getpeername()[0], now_ms, terms, asks=True)
+    except OSError as error:
+        connection.close()
+        raise Undialled("unreachable", str(error)) from None
+    try:
+        await _secured(channel, connection, context, pinned, terms)
+    except BaseException:
+        channel.abort()
+        raise
     return channel
 
 

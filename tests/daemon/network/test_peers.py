@@ -258,7 +258,7 @@ async def test_another_certificate_than_the_pinned_one_is_no_peer(
     strict = certificates.dialling(one.tls, false.id, false.tls.certificate)
     pinned = Pinned(home.own.id, false.tls.digest)
     for context in (strict, home.context_of(one)):
-        dialling = dial(home.endpoint, context, pinned, home.diallers, monotonic_ms)
+        dialling = dial([home.endpoint], context, pinned, home.diallers, monotonic_ms)
         assert (await refused(dialling)).code == "wrong-host"
     assert home.links == []
     assert home.diallers.links == 0
@@ -428,6 +428,46 @@ async def test_a_name_that_nobody_has_is_said_to_have_no_address(home: Home) -> 
     assert "nobody.invalid has no address" in error.words
 
 
+async def dialled_at(home: Home, *places: tuple[str, int]) -> Channel:
+    """A link of a peer that knows these addresses."""
+    one = home.peers[0]
+    pinned = Pinned(home.own.id, home.own.tls.digest)
+    endpoints = [Endpoint(host, port) for host, port in places]
+    return await dial(endpoints, home.context_of(one), pinned, home.diallers, monotonic_ms)
+
+
+async def test_an_old_address_at_which_nothing_answers_does_not_keep_the_others_waiting(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(networks, "CONNECT_MS", 60_000)  # longer than a test may take
+    with deaf_listener() as deaf, deaf_listener() as another:
+        channel = await dialled_at(home, deaf, another, (LOOPBACK, home.endpoint.port))
+        assert await says(channel, "found") == "found"
+    assert home.diallers.links == 1
+
+
+async def test_addresses_that_are_somebody_elses_by_now_are_passed_over(
+    home: Home, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    async with home_with_peers(tmp_path / "other", own_number=9) as other:
+        stranger = (other.endpoint.host, other.endpoint.port)
+        channel = await dialled_at(home, (LOOPBACK, 1), stranger, (LOOPBACK, home.endpoint.port))
+        assert await says(channel, "found") == "found"
+        error = await refused(dialled_at(home, (LOOPBACK, 1), stranger))
+        assert error.code == "wrong-host"
+
+
+async def test_what_the_host_itself_says_counts_whatever_its_other_addresses_do(
+    home: Home,
+) -> None:
+    home.known.clear()
+    error = await refused(dialled_at(home, (LOOPBACK, home.endpoint.port), (LOOPBACK, 1)))
+    assert error.code == "not-paired"
+    assert (await refused(dialled_at(home))).code == "unreachable"
+    assert home.diallers.links == 0
+
+
 async def test_families_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     naming(monkeypatch, ("::1", 1), ("::2", 1), ("::2", 1), ("::3", 1), ("1.1.1.1", 1))
     found = await networks._addresses(Endpoint("desk.example", 1))
@@ -438,7 +478,7 @@ async def test_two_diallers_of_one_crowd_share_its_places(home: Home) -> None:
     crowd = Crowd()
     pinned = Pinned(home.own.id, home.own.tls.digest)
     context = home.context_of(home.peers[0])
-    channel = await dial(home.endpoint, context, pinned, crowd, monotonic_ms)
+    channel = await dial([home.endpoint], context, pinned, crowd, monotonic_ms)
     assert crowd.links == 1
     channel.abort()
     await channel.gone()
