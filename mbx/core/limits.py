@@ -76,6 +76,8 @@ CHANNEL_WAITING_MAX_BYTES: Final = 4 * 1024 * 1024
 PING_MS: Final = 20_000
 PINGS_MISSED_MAX: Final = 2
 """So many pings without a sign of life, and the other side is dead."""
+PROBE_MS: Final = 5_000
+"""For a sign of life on a link of which its other end behaves as if it had none."""
 CLOSE_MS: Final = 2_000
 """For the other side to agree that a connection ends."""
 CONNECT_MS: Final = 10_000

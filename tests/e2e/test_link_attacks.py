@@ -37,6 +37,7 @@ QUICK: Final = {
     "HELLO_DEADLINE_MS": 700,
     "PING_MS": 250,
     "CLOSE_MS": 200,
+    "PROBE_MS": 250,
 }
 """Pauses and deadlines that a hundred attacks can wait for; what comes is awaited, not measured."""
 

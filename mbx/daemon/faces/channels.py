@@ -66,6 +66,7 @@ class Terms(NamedTuple):
     first_frame_s: float = limits.HELLO_DEADLINE_MS / 1000
     ping_s: float = limits.PING_MS / 1000
     close_s: float = limits.CLOSE_MS / 1000
+    probe_s: float = limits.PROBE_MS / 1000
 
 
 TERMS: Final = Terms()
@@ -191,11 +192,12 @@ class Channel(asyncio.Protocol):
             self._flush()
 
     def probe(self) -> None:
-        """Ask for a sign of life now; whoever gives none until the next question is dead."""
+        """Ask for a sign of life now; whoever gives none within a few seconds is dead."""
         if self.is_open:
             self._missed = limits.PINGS_MISSED_MAX
             self._ask_for_life()
             self._flush()
+            self._set_timer("ping", self._terms.probe_s, self._beat)
 
     async def close(self, code: int = CloseCode.NORMAL_CLOSURE) -> None:
         """Send what is written, say goodbye, and wait a moment for the other's."""

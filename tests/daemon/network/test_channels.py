@@ -20,6 +20,7 @@ from mbx.core.limits import (
     PAIRING_FRAME_MAX_BYTES,
     PING_MS,
     PINGS_MISSED_MAX,
+    PROBE_MS,
     REQUEST_HEAD_MAX_BYTES,
     STRANGER_FRAMES_MAX,
 )
@@ -223,7 +224,8 @@ async def test_a_peer_has_no_such_limit_and_neither_has_a_pairing_once_proved(ho
 def test_the_deadlines_are_those_of_the_limits() -> None:
     assert (HANDSHAKE_MS, HELLO_DEADLINE_MS, CLOSE_MS) == (5_000, 5_000, 2_000)
     assert (PING_MS, PINGS_MISSED_MAX) == (20_000, 2)
-    assert TERMS == (HANDSHAKE_MS / 1000, HELLO_DEADLINE_MS / 1000, PING_MS / 1000, CLOSE_MS / 1000)
+    told_ms = (HANDSHAKE_MS, HELLO_DEADLINE_MS, PING_MS, CLOSE_MS, PROBE_MS)
+    assert tuple(TERMS) == tuple(ms / 1000 for ms in told_ms)
 
 
 @pytest.mark.parametrize("shown", [True, False])
@@ -254,6 +256,27 @@ async def test_a_peer_that_gives_no_sign_of_life_is_dead_after_two_pings(
         # The hello came after the first ping, and was a sign of life.
         assert pings == (5 if answers else 1 + PINGS_MISSED_MAX)
         assert home.links[0].why == (None if answers else "silent")
+        caller.hang_up()
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_who_is_asked_whether_it_lives_has_a_while_to_answer_and_no_more(
+    tmp_path: Path, *, answers: bool
+) -> None:
+    terms = QUICK._replace(first_frame_s=15, ping_s=15, probe_s=0.3)
+    async with home_with_peers(tmp_path, terms) as home:
+        caller = await home.hostile_peer(home.peers[0])
+        await until(lambda: len(home.links) == 1)
+        assert await caller.reader.readexactly(2) == b"\x89\x00"  # the first of all
+        home.links[0].probe()
+        assert await caller.reader.readexactly(2) == b"\x89\x00"
+        if answers:
+            caller.write(frame(Opcode.PONG, b""))
+            assert await caller.reader.readexactly(2) == b"\x89\x00"  # it goes on being asked
+            assert home.links[0].why is None
+        else:
+            await caller.ended()
+            assert home.links[0].why == "silent"
         caller.hang_up()
 
 
