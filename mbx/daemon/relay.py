@@ -190,6 +190,8 @@ class Relay:
             network.listen([parse_endpoint(text, listening=True) for text in listen])
             self._fault = None
         except MbxError as error:
+            if not (present or listen):
+                return  # only somebody removed is left to be told
             if error.message != self._fault:
                 self._journal.write("the network cannot be used", why=error.message)
             self._fault = error.message

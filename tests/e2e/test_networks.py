@@ -22,7 +22,7 @@ import pytest
 from tests.support import netns
 from tests.support.daemon import Daemon, fresh_home
 from tests.support.exchange import End, Exchange
-from tests.support.hosts import PairedHost, pair_by_owners
+from tests.support.hosts import PairedHost, addresses, copies, pair_by_owners
 from tests.support.netns import IN, OUT, Bridge, Place
 from tests.support.worlds import DAY_S, WallClock, can_unshare, unshared, with_steady_clock_of
 
@@ -66,11 +66,11 @@ def patiently(limit_s: float) -> Callable[[Callable[[], Any], str], Any]:
 class Scene:
     """Two hosts on a bridge, and what was done to them."""
 
-    def __init__(self, stack: ExitStack, **how: dict[str, Any]) -> None:
+    def __init__(self, stack: ExitStack, places: int = 2, **how: dict[str, Any]) -> None:
         """`how`: label of a host -> how its daemon is started."""
         self.stack = stack
-        self.bridge = stack.enter_context(Bridge(2))
-        self.places = dict(zip(("desk", "lap"), self.bridge.places, strict=True))
+        self.bridge = stack.enter_context(Bridge(places))
+        self.places = dict(zip(("desk", "lap"), self.bridge.places[:2], strict=True))
         hosts = []
         for label, place in self.places.items():
             more = dict(how.get(label, {}))
@@ -237,6 +237,37 @@ def test_a_host_that_stops_in_the_middle_of_a_frame_and_goes_on(
         daemon.signal(signal.SIGCONT)
         scene.exchange.send(5)
         scene.drained(f"{end.host.label} stopped for {stopped_s} s in the middle of a frame")
+
+
+def test_a_host_that_is_cut_off_keeps_nothing_from_a_third_one() -> None:
+    """Of two peers of one host the one is cut off: mail to both is with the other one at once."""
+    with ExitStack() as stack:
+        scene = Scene(stack, places=3)
+        here, place = scene.exchange.here, scene.bridge.places[2]
+        home = stack.enter_context(fresh_home())
+        tower = PairedHost(home, "tower", ip=place.ip, everywhere=True, prefix=place.prefix)
+        stack.enter_context(tower.daemon)
+        agent = stack.enter_context(tower.daemon.agent())
+        cleo = stack.enter_context(agent.registered("cleo"))
+        pair_by_owners(tower, here.host)
+        wait = patiently(DRAINED_S)
+        wait(lambda: "cleo@tower" in addresses(here.line), "cleo is known")
+        scene.lap.cut()
+        scene.cuts += 1
+        sent = []
+        for _ in range(100):
+            here.send()  # to ben alone, and now to both
+            both = here.line.call("mail.send", to=[here.to, "cleo@tower"], subject="s", body="b")
+            here.sent.append(both["id"])
+            sent.append(both["id"])
+        last = sent[-1]
+        wait(lambda: copies(here.line, last)["cleo@tower"]["stage"] == "delivered", "cleo has it")
+        assert copies(here.line, last)[here.to]["stage"] == "queued"
+        assert [one["id"] for one in cleo.call("mail.inbox", limit=200)["messages"]] == sent
+        place.cut()  # and now the other way round: only the first one is there
+        scene.cuts += 1
+        scene.lap.heal()
+        scene.drained("one of two peers is cut off, then the other one")
 
 
 # -- hosts that sleep, move, and have other clocks ------------------------------------------------

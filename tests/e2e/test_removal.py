@@ -1,12 +1,13 @@
 """The end of a pairing between two real daemons, over TLS on the loopback; a ping before it."""
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from mbx.store import peers
+from mbx.store import hosts, peers
 from tests.support import human
 from tests.support.daemon import Line, fresh_home
 from tests.support.hosts import PairedHost, addresses, copies, do, inbox, plant_pairing, until
@@ -123,3 +124,20 @@ def test_a_host_that_was_away_and_cannot_dial_is_told_when_it_comes_back(two: Tw
     assert told["next"] == "mbx peers remove desk"
     done = two.there.daemon.mbx("doctor")
     assert "desk has removed this host" in done.stdout
+
+
+def test_a_lost_key_is_no_fault_where_only_removed_hosts_would_be_told() -> None:
+    with ExitStack() as stack:
+        here = PairedHost(stack.enter_context(fresh_home()), "desk")
+        there = PairedHost(stack.enter_context(fresh_home()), "lap")
+        plant_pairing(here, there)
+        now_ms = time.time_ns() // 1_000_000
+        do(here.home, lambda tx: peers.end(tx, 1, "us", now_ms))
+        do(here.home, lambda tx: hosts.set_listen(tx, []))
+        (here.home / "tls.key").unlink()
+        stack.enter_context(here.daemon)
+        agent = stack.enter_context(here.daemon.agent())
+        # What it does at its start is committed before anybody's request.
+        with agent.registered("ana") as line:
+            assert peer(line, "lap")["state"] == "removed"
+            assert line.call("daemon.health")["network_fault"] is None

@@ -120,7 +120,10 @@ def pair_by_owners(joiner: PairedHost, inviter: PairedHost) -> None:
     """As two owners would: a code, twelve digits alike, and a record on each side, over the net."""
     with Human(inviter.daemon.socket_path) as one, Human(joiner.daemon.socket_path) as two:
         for human in (one, two):
-            human.enroll()
+            with human.line() as line:
+                has_owner = line.call("owner.show")["owner"] is not None
+            if not has_owner:
+                human.enroll()
         with one.line() as inviting, two.line() as joining:
             invited = inviting.call("pair.invite")
             joined = joining.call("pair.join", address=inviter.address, code=invited["code"])

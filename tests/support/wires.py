@@ -48,6 +48,8 @@ class Passage:
     lock: threading.Lock = field(default_factory=threading.Lock)
     ended: threading.Event = field(default_factory=threading.Event)
     sockets: tuple[socket.socket, ...] = ()
+    carriers: int = 2
+    """Directions in which it still goes."""
 
     def said(self, *, inward: bool) -> bytes:
         """All that went one way, as it was said."""
@@ -234,6 +236,21 @@ class Wire:
     def _carry(
         self, passage: Passage, source: socket.socket, target: socket.socket, inward: bool
     ) -> None:
+        try:
+            self._carry_on(passage, source, target, inward)
+        finally:
+            passage.ended.set()
+            with passage.lock:
+                passage.carriers -= 1
+                is_over = not passage.carriers
+            if is_over:  # a test may break thousands
+                source.close()
+                target.close()
+
+    @staticmethod
+    def _carry_on(
+        passage: Passage, source: socket.socket, target: socket.socket, inward: bool
+    ) -> None:
         with suppress(OSError):
             source.settimeout(None)
             place = 0
@@ -251,7 +268,6 @@ class Wire:
                 target.sendall(arriving)
         with suppress(OSError):
             target.shutdown(socket.SHUT_WR)
-        passage.ended.set()
 
 
 class Impostor:
