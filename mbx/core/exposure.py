@@ -9,7 +9,7 @@ are kept for the conversation, not for the identity: release, claim and rename w
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
-from mbx.core.limits import EXPOSURE_MS
+from mbx.core.limits import EXPOSURE_MS, HOPS_MAX
 
 FIRST_HAND: Final = "external"
 """The `origin` by which a sender says that it passes on what came from outside."""
@@ -118,4 +118,4 @@ def relay(
         if one.hop_limit is not None and passed > one.hop_limit:
             over_limit = one.hop_limit
         hop = max(hop, passed)
-    return Relay(hop, over_limit)
+    return Relay(min(hop, HOPS_MAX), over_limit)

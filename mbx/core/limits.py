@@ -46,6 +46,8 @@ ENDPOINT_MAX_CHARS: Final = HOST_NAME_MAX_CHARS + 7
 PEER_ADDRESSES_MAX: Final = 8
 DIRECTORY_ENTRIES_MAX: Final = 200
 """Identities in one record of a directory."""
+PEER_IDENTITIES_MAX: Final = 10_000
+"""Identities of one paired host that are known here, with those that are retired."""
 INVITATION_TTL_MS: Final = 10 * 60 * 1000
 """How long a pairing code is good, and how long the two people may take to compare."""
 WRONG_PROOFS_MAX: Final = 5
@@ -131,6 +133,8 @@ POLICY_TTL_MS: Final = 7 * 24 * 60 * 60 * 1000
 POLICY_TTL_MAX_MS: Final = 30 * 24 * 60 * 60 * 1000
 POLICY_YOLO_TTL_MS: Final = 8 * 60 * 60 * 1000
 POLICY_YOLO_TTL_MAX_MS: Final = 7 * 24 * 60 * 60 * 1000
+HOPS_MAX: Final = 1_000
+"""How often a text may have been passed on; what is passed on oftener is told as this."""
 EXPOSURE_MS: Final = 60 * 60 * 1000
 """How long what a conversation read counts as the source of what it writes."""
 CLOCK_BACK_MAX_MS: Final = 5 * 60 * 1000
@@ -149,6 +153,9 @@ WINDOW_RECORDS_MAX: Final = 256
 """Records that may be offered and not acknowledged on one link."""
 WINDOW_MAX_BYTES: Final = 4 * 1024 * 1024
 """Likewise their frames; one record is always let through."""
+
+COMMIT_PIECE_BYTES: Final = 64 * 1024
+"""Of a peer's records, for one unit of work: whoever else needs the store comes in between."""
 
 # Paired hosts: how long a link waits.
 HELLO_DEADLINE_MS: Final = 5_000
@@ -173,6 +180,14 @@ STAND_BY_MS: Final = 5_000
 """How long the host with the greater key id leaves it to the other to dial."""
 STABLE_LINK_MS: Final = 10_000
 """A link that stood for so long starts the pauses from the beginning."""
+STOP_TOLD_MS: Final = 60 * 60 * 1000
+"""The owner is told at most so often that a link has stopped for the same reason."""
+CALL_MS: Final = REDIAL_WOKEN_MS
+"""What one call of a paired host costs of its credit, which comes back as time passes."""
+CALL_BREACH_MS: Final = 20_000
+"""And what it costs that a link of its ended by a breach of the protocol."""
+CALL_CREDIT_MS: Final = 60_000
+"""So much may be used up; who has used more is not let in until some of it is back."""
 
 # Paired hosts: what waits for them.
 QUEUE_MESSAGES_MAX: Final = 100_000
@@ -182,6 +197,8 @@ UNOFFERED_MAX_MS: Final = 72 * 60 * 60 * 1000
 """A message that no link was ever handed for so long returns to its sender."""
 FAREWELL_MAX_MS: Final = 30 * 24 * 60 * 60 * 1000
 """For so long a removed host that was not reached is dialled, to be told that it is removed."""
+ANSWERS_WAITING_MAX: Final = 10_000
+"""Receipts, refusals and directories that wait for one peer, before what must be refused waits."""
 TOMBSTONE_MS: Final = 7 * 24 * 60 * 60 * 1000
 """For so long an acknowledged place can be offered again, and its head be compared."""
 

@@ -1,18 +1,21 @@
 """The signed message: its fields, its kinds, and the payload that is signed."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from mbx.core.canonical import JsonValue
 from mbx.core.ids import is_id
 from mbx.core.limits import (
+    HOPS_MAX,
+    INTEGER_MAX,
+    PROJECT_MAX_CHARS,
     RECIPIENTS_MAX,
     REF_MAX_CHARS,
     REFS_MAX,
     SUBJECT_MAX_CHARS,
     TOPIC_MAX_CHARS,
 )
-from mbx.core.names import OWNER
+from mbx.core.names import OWNER, check_host_label, check_name
 from mbx.core.record import RecordError
 from mbx.core.text import check_body, check_line
 
@@ -174,8 +177,11 @@ def read_relayed_letter(content: Mapping[str, JsonValue]) -> Relayed:
 
 def _relayed(content: Mapping[str, JsonValue]) -> Relayed:
     hop, since = content["hop"], content["external_since"]
-    if type(hop) is not int or hop < 0 or (since is not None and type(since) is not int):
+    if not _is_whole(hop, HOPS_MAX) or not (since is None or _is_whole(since)):
         raise RecordError(6, "hop or external_since is wrong")
+    if not _is_whole(content["sent_at"]):
+        raise RecordError(6, "sent_at is wrong")
+    _check_project(content["project"])
     if content["attachments"] != [] or content["expected_output"] is not None:
         raise RecordError(6, "attachments are not known to this version")
     draft, body_bytes = _draft(content)
@@ -186,13 +192,34 @@ def _relayed(content: Mapping[str, JsonValue]) -> Relayed:
         _party(content["from"]),
         draft,
         body_bytes,
-        _parties(content["to"]),
+        _named(_parties(content["to"])),
         None if thread is None else str(thread),
         None if reply_to is None else str(reply_to),
         hop,
         since,
         _quiet(content["quiet"]),
     )
+
+
+def _is_whole(value: JsonValue, most: int = INTEGER_MAX) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value <= most
+
+
+def _check_project(project: JsonValue) -> None:
+    if project is None:
+        return
+    if not isinstance(project, str):
+        raise RecordError(6, "project is wrong")
+    check_line("project", project, PROJECT_MAX_CHARS)
+
+
+def _named(parties: tuple[Party, ...]) -> tuple[Party, ...]:
+    """What is shown beside the reader's own name is a name, whosever it is."""
+    for party in parties:
+        if party.name != OWNER:
+            check_name(party.name)
+        check_host_label(party.host)
+    return parties
 
 
 def _quiet(value: JsonValue) -> frozenset[str]:

@@ -50,11 +50,12 @@ NACK_CODES: Final = frozenset(
         "wrong-audience",
         "unsupported",
         "conflict",
+        "too-many",
     }
 )
 """Why a record is refused for ever. `wrong-issuer`: its signer is not the host at the other end;
 `unsupported`: a kind or version that is not known here; `conflict`: an id that means something else
-here."""
+here; `too-many`: its host has more identities than one may have here."""
 
 _OWNERS: Final = frozenset("v type iat nonce aud owner version".split())
 _HOSTS: Final = frozenset("v type iat nonce aud".split())

@@ -154,7 +154,7 @@ def _close(tx: Tx, address: Address, known: Sequence[str]) -> list[str]:
     """What an unknown address may have meant, as addresses."""
     away = [who for who in peers.identities_present(tx) if address.host is None]
     if address.host is not None and (peer := peers.by_label(tx, address.host)) is not None:
-        away = [who for who in peers.identities_present(tx) if who.peer_no == peer.no]
+        away = peers.identities_present(tx, label=peer.label)
         close = names.suggest(address.name, [who.name for who in away])
         return [peer.address(name) for name in close]
     return names.suggest(address.name, [*known, *(who.name for who in away)])

@@ -11,7 +11,7 @@ from mbx.core.policy import Sender
 from mbx.core.record import Record, RecordError, verify
 from mbx.daemon.glimpses import Glimpses
 from mbx.daemon.times import rfc3339
-from mbx.store import followed, identities, messages, owners, peers
+from mbx.store import followed, messages, owners, peers
 from mbx.store.database import Tx
 from mbx.store.followed import FollowedRow
 from mbx.store.peers import PeerRow
@@ -184,10 +184,6 @@ class Reader:
         if known is None:
             known = self._peers[no] = peers.by_no(self._tx, no)
         return known
-
-    def lives_here(self, identity: str) -> bool:
-        """Whether this is the id of an identity of this host."""
-        return identities.by_identity(self._tx, identity) is not None
 
     def lines(self, written: Written) -> Lines:
         """The receiver's own words on one message, computed (and verified) once a request."""

@@ -14,7 +14,7 @@ from mbx.core.names import OWNER
 from mbx.core.peer import Nack, nack_payload
 from mbx.daemon import forwarding, hostmail
 from mbx.daemon.context import Answer, Context
-from mbx.daemon.effects import Effect, HandBack
+from mbx.daemon.effects import Effect, HandBack, Unwelcome
 from mbx.daemon.posting import Place
 from mbx.store import identities, messages, outbox, peers
 from mbx.store.database import Tx
@@ -43,6 +43,7 @@ _REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "wrong-signature": "that host could not verify it",
         "wrong-issuer": "that host could not verify it",
         "wrong-audience": "it was meant for another host",
+        "too-many": "that host knows as many identities of this host as one may have",
     }
 )
 
@@ -78,6 +79,8 @@ def refused(context: Context, tx: Tx, peer: PeerRow, nack: Nack) -> tuple[Effect
     """
     message_no = messages.by_id(tx, nack.message)
     if message_no is None:
+        return (Unwelcome(peer.label, nack.code),)
+    if not outbox.was_offered(tx, peer.no, message_no):
         return ()
     return _back(context, tx, peer, message_no, nack.recipient, nack.code)
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from mbx.core import names
 from mbx.core.endpoints import is_of_a_network
+from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState
-from mbx.core.limits import DIRECTORY_ENTRIES_MAX
+from mbx.core.limits import DIRECTORY_ENTRIES_MAX, PEER_IDENTITIES_MAX
 from mbx.core.peer import Entry, directory_payload
 from mbx.daemon import codec, listing
 from mbx.daemon.context import Context
@@ -57,7 +58,10 @@ def tell(context: Context, tx: Tx) -> tuple[int, ...]:
 
 
 def learn(context: Context, tx: Tx, peer: PeerRow, entries: Sequence[Entry]) -> None:
-    """Record what a peer says of its identities."""
+    """Record what a peer says of its identities.
+
+    Raises MbxError too-many where it has told of more than it may; then nothing of this may stay.
+    """
     now_ms = context.moment.now_ms
     for entry in entries:
         no = peers.save_identity(
@@ -71,6 +75,20 @@ def learn(context: Context, tx: Tx, peer: PeerRow, entries: Sequence[Entry]) -> 
             now_ms=now_ms,
         )
         peers.save_told(tx, no, Told(entry.state, entry.cli, now_ms))
+    check_room(tx, peer)
+
+
+def check_room(tx: Tx, peer: PeerRow) -> None:
+    """Refuse (too-many) what has given a peer more identities than it may have.
+
+    Retired ones count: mail may be from them, so that they stay.
+    """
+    if peers.count_of(tx, peer.no) > PEER_IDENTITIES_MAX:
+        raise MbxError(
+            "too-many",
+            f"{peer.label} has told of {PEER_IDENTITIES_MAX:,} identities already",
+            limit=PEER_IDENTITIES_MAX,
+        )
 
 
 def learn_addresses(tx: Tx, peer: PeerRow, addresses: Sequence[str]) -> bool:

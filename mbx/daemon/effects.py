@@ -164,6 +164,14 @@ class Ping:
 
 
 @dataclass(frozen=True, slots=True)
+class Unwelcome:
+    """A paired host (our label for it) refuses for ever what is no mail; `code` is of its nack."""
+
+    peer: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
 class HandBack:
     """Mail that a paired host will not get is left: the next piece behind a place is returned."""
 
@@ -173,6 +181,7 @@ class HandBack:
 
 Effect = (
     Authorised
+    | Unwelcome
     | HandBack
     | Ping
     | HandOn

@@ -57,14 +57,14 @@ class Journal:
     def write(self, event: str, **facts: object) -> None:
         """Log `event` (a constant) with facts.
 
-        The same event (of the same place) is written once a minute; the next one says how many
-        were folded.
+        The same event (of the same place, or of the same peer) is written once a minute; the next
+        one says how many were folded.
         """
         level = _LEVEL_OF.get(event, "warning")
         if level in LEVELS[: self._least]:
             return
         now_ms = self._now_ms()
-        cause = f"{event} {facts.get('whence', '')}"
+        cause = f"{event} {facts.get('whence', '')} {facts.get('peer', '')}"
         first_ms, folded = self._causes.get(cause, (0, 0))
         if 0 <= now_ms - first_ms < _REPEAT_WINDOW_MS:
             self._causes[cause] = (first_ms, folded + 1)

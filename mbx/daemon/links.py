@@ -28,7 +28,11 @@ from mbx.core.commands import (
 from mbx.core.dialing import Dialling, Initiative, initiative, newer_stays
 from mbx.core.errors import MbxError
 from mbx.core.frames import Hello
+from mbx.core.intake import Intake
+from mbx.core.limits import STOP_TOLD_MS
 from mbx.core.link import Link, Phase
+from mbx.core.patience import after_breach, after_call, may_call
+from mbx.core.streams import STOPS
 from mbx.daemon import relaying, unpairing
 from mbx.daemon.context import Answer, Context
 from mbx.daemon.dispatch import Dispatcher, Work
@@ -45,6 +49,8 @@ TURNED_AWAY = "not-paired"
 """Code of a dial that was answered by the right host, which says that it is not paired with us."""
 STOPPING = "stopping"
 """Code of a link whose daemon ends."""
+_BREACHES = frozenset({"malformed", "protocol", "wrong-host", *STOPS})
+"""Codes of our own `bye` after which the peer may call less often for a while."""
 _EARLY_MAX = 2
 """Nobody says more than its hello and its verdict before it has heard ours."""
 _RETRY_MS = 5_000
@@ -94,6 +100,7 @@ class _Connection:
     wire: Wire
     is_ours: bool
     link: Link | None = None
+    intake: Intake = field(default_factory=Intake)
     early: list[str | bytes] = field(default_factory=list)
     """What came before there was a machine to hear it: a hello, and a word or two after it."""
 
@@ -109,6 +116,10 @@ class _Peer:
     """A unit is under way that looks how far our stream goes."""
     code: str | None = None
     timer: Timer | None = None
+    credit_due_ms: int = 0
+    """When it may call as often as at first (`mbx.core.patience`)."""
+    stops_told: dict[str, int] = field(default_factory=dict)
+    """Kind of a stop -> when the owner was told of it last (monotonic ms)."""
 
 
 Submit = Callable[[Work, Callable[[Outcome[Answer]], None]], None]
@@ -218,6 +229,14 @@ class Links:
 
     # -- connections -----------------------------------------------------------------------------
 
+    def admits(self, key_id: str) -> bool:
+        """Whether the host with this key id may call now; each that may is a call."""
+        peer, now_ms = self._called(key_id), self._now_ms()
+        if peer is None or not may_call(peer.credit_due_ms, now_ms):
+            return False
+        peer.credit_due_ms = after_call(peer.credit_due_ms, now_ms)
+        return True
+
     def connected(self, key_id: str, wire: Wire, *, is_ours: bool) -> object | None:
         """A connection whose other end has proved to be this host; what `heard` is to be given.
 
@@ -325,7 +344,7 @@ class Links:
                     self._keep(peer, partial(relaying.unfit, seq=seq))
                     self._tell(peer, "a record fits into no frame", bytes=size_bytes)
                 case Stopped(verdict, _):
-                    self._keep(peer, partial(relaying.stopped, kind=verdict.kind))
+                    self._stopped(peer, verdict.kind)
                 case Closed(code, by_peer, reason):
                     self._closed(peer, one, code, by_peer=by_peer, reason=reason)
         self._set_timer(peer)
@@ -343,6 +362,13 @@ class Links:
                 self._tell(peer, "a link could not be recorded", why=_words(outcome.error))
 
         self._submit(Work(lambda tx: act(context, tx, no), writes=True), settle)
+
+    def _stopped(self, peer: _Peer, kind: str) -> None:
+        told_ms, now_ms = peer.stops_told.get(kind), self._now_ms()
+        is_told = told_ms is not None and now_ms - told_ms < STOP_TOLD_MS
+        if not is_told:
+            peer.stops_told[kind] = now_ms
+        self._keep(peer, partial(relaying.stopped, kind=kind, is_told=is_told))
 
     def _tell(self, peer: _Peer, what: str, **facts: object) -> None:
         self._log(what, peer=peer.row.label, **facts)
@@ -385,25 +411,33 @@ class Links:
         self._submit(Work(unit, writes=True), settle)
 
     def _commit(self, peer: _Peer, one: _Connection, wanted: Commit) -> None:
-        context = self._dispatcher.context()
+        one.intake.add(wanted)
+        self._commit_next(peer, one)
+
+    def _commit_next(self, peer: _Peer, one: _Connection) -> None:
+        """Hand the next piece to the store, unless one is there."""
+        piece, context = one.intake.take(), self._dispatcher.context()
+        if piece is None:
+            return
 
         def unit(tx: Tx) -> Answer:
-            no, stream = peer.row.no, wanted.stream
-            return relaying.accept(context, tx, no, stream, wanted.first_seq, wanted.places)
+            no, stream = peer.row.no, piece.stream
+            return relaying.accept(context, tx, no, stream, piece.first_seq, piece.places)
 
         def settle(outcome: Outcome[Answer]) -> None:
+            one.intake.settled()
             if one.link is None or one.link.phase is Phase.CLOSED:
                 return
             if isinstance(outcome, Committed):
-                commands = one.link.committed(wanted.first_seq + len(wanted.places) - 1)
+                commands = one.link.committed(piece.first_seq + len(piece.places) - 1)
             elif _is_passing(outcome.error):
-                commands = one.link.defer(wanted.first_seq, "disk-full", _RETRY_MS)
-            elif _is_after_a_gap(outcome.error):
-                return  # a place before it was deferred; the peer offers both again
+                one.intake.drop()
+                commands = one.link.defer(piece.first_seq, _words(outcome.error), _RETRY_MS)
             else:
                 self._tell(peer, "what a peer sent was not taken", why=_words(outcome.error))
                 commands = one.link.close("refused")
             self._carry_out(peer, one, commands)
+            self._commit_next(peer, one)
 
         self._submit(Work(unit, writes=True), settle)
 
@@ -436,9 +470,12 @@ class Links:
         self, peer: _Peer, one: _Connection, code: str, *, by_peer: bool, reason: str
     ) -> None:
         one.wire.close()
+        one.intake.drop()
         if peer.connection is not one:
             return
         peer.connection = None
+        if code in _BREACHES and not by_peer:
+            peer.credit_due_ms = after_breach(peer.credit_due_ms, self._now_ms())
         stood = peer.dialling.stood_ms is not None
         chance, now_ms = self._dispatcher.world.random_bytes(8), self._now_ms()
         if stood:
@@ -508,12 +545,8 @@ def _deadline(peer: _Peer) -> int | None:
     return one.link.deadline() if one is not None and one.link is not None else None
 
 
-def _is_after_a_gap(error: Exception) -> bool:
-    return isinstance(error, MbxError) and error.code == "conflict"
-
-
 def _is_passing(error: Exception) -> bool:
-    return isinstance(error, MbxError) and error.code == "disk-full"
+    return isinstance(error, MbxError) and error.code in ("disk-full", "queue-full")
 
 
 def _words(error: Exception) -> str:

@@ -50,25 +50,30 @@ def address(context: Context, reader: Reader, name: str, peer_no: int | None) ->
 
 
 def recipients(
-    context: Context, reader: Reader, head: Head, content: Mapping[str, Any]
+    context: Context, tx: Tx, reader: Reader, head: Head, content: Mapping[str, Any]
 ) -> list[str]:
     """Everybody that a message is for. A paired host knows hosts by labels of its own.
 
-    What it calls this host, and itself, is told by the labels of here; a third host, which its
-    record does not name otherwise, by its.
+    What it calls this host, and itself, is told by the labels of here, and who lives here by the
+    name that it has; a third host, which its record does not name otherwise, by its.
     """
     if head.peer_no is None:
         return [f"{party['name']}@{party['host']}" for party in content["to"]]
-    labels = {content["from"]["host"]: reader.peer(head.peer_no).label}
-    return [
-        f"{party['name']}@"
-        + (
-            context.host.label
-            if reader.lives_here(party["identity"])
-            else labels.get(party["host"], party["host"])
-        )
-        for party in content["to"]
-    ]
+    peer = reader.peer(head.peer_no)
+    return [_told_by(context, tx, peer.label, content["from"], one) for one in content["to"]]
+
+
+def _told_by(
+    context: Context, tx: Tx, label: str, sender: Mapping[str, str], party: Mapping[str, str]
+) -> str:
+    here = identities.by_identity(tx, party["identity"])
+    if here is not None:
+        return context.host.address(here.name)
+    if party["host"] == sender["host"]:
+        return f"{party['name']}@{label}"
+    said = f"{party['name']}@{party['host']}"
+    # Nobody is made one of ours by another host's word.
+    return f"{said} (so {label} says)" if party["host"] == context.host.label else said
 
 
 def copy_of(context: Context, tx: Tx, reader: Reader, copy: Copy) -> Result:

@@ -72,12 +72,11 @@ def _only(found: Sequence[M], prefix: IdPrefix, listing: str) -> M:
     return found[0]
 
 
-def _root_of(content: dict[str, Any]) -> int | None:
+def _root_of(head: Head | SentHead) -> int | None:
     """When what a message says first came from outside; None when it is its writer's own."""
-    since, sent_ms = content["external_since"], content["sent_at"]
-    if since is None and content["origin"] is None:
+    if not head.external:
         return None
-    return since if type(since) is int else sent_ms
+    return head.accepted_ms if head.root_ms is None else head.root_ms
 
 
 class Answered(NamedTuple):
@@ -103,7 +102,9 @@ def answered(tx: Tx, own: Mailbox, prefix: IdPrefix) -> Answered:
     head: Head | SentHead
     head = _only(sent, prefix, "") if sent else _only(received, prefix, _listing(own))
     said = content(tx, head.no)
-    place = Place(said["thread"] or head.id, head.id, head.no, said["hop"], _root_of(said))
+    # What another host says of the thread counts as far as it was accepted, when it came.
+    thread = head.thread if isinstance(head, Head) else said["thread"] or head.id
+    place = Place(thread, head.id, head.no, head.hop, _root_of(head))
     return Answered(head.no, head.subject, place, head if isinstance(head, Head) else None, said)
 
 

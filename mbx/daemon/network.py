@@ -61,6 +61,7 @@ class Network:
             Callers(
                 self._listening_context,
                 self._hosts.get,
+                links.admits,
                 self._serve_link,
                 serve_pairing,
                 defect,

@@ -22,7 +22,7 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "not-paired": "it says that it is not paired with this host",
         "unpaired": "it has ended the pairing",
         "closed": "it hangs up; it may not know this host (any more)",
-        "busy": "it has as many links as it can have",
+        "busy": "it has no room for a link now, or was called too often",
         "no-mbx": "something else than mbx answers at its addresses",
         "version-mismatch": "it speaks another version of the protocol",
         "lost": "the connection ended without a word",

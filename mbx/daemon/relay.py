@@ -28,6 +28,7 @@ from mbx.daemon.effects import (
     Queued,
     Renamed,
     Retired,
+    Unwelcome,
 )
 from mbx.daemon.farewells import Farewells, due
 from mbx.daemon.journal import Journal, whence
@@ -95,6 +96,10 @@ class Relay:
                 self.links.measure(effect.peer_no)
             case HandBack():
                 self._hand_back(effect)
+            case Unwelcome():
+                self._journal.write(
+                    "a paired host refuses a record", peer=effect.peer, code=effect.code
+                )
             case Granted() | Ended() | Retired() | Renamed() | Described():
                 self._changed()
 

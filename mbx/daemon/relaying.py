@@ -8,7 +8,7 @@ stream back, and its place counts as received, so that nothing poisonous blocks 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from mbx.core import message, names, receipt
 from mbx.core.canonical import JsonValue
@@ -17,6 +17,7 @@ from mbx.core.delivery import Stage
 from mbx.core.errors import MbxError
 from mbx.core.exposure import FIRST_HAND
 from mbx.core.frames import Place, Withdrawal
+from mbx.core.limits import ANSWERS_WAITING_MAX
 from mbx.core.message import OWNER_MAIL, Party, Relayed
 from mbx.core.peer import read_addresses, read_directory, read_nack
 from mbx.core.receipt import Fact
@@ -41,6 +42,16 @@ from mbx.store.messages import NewMessage
 from mbx.store.peers import PeerRow
 
 
+class _Done(NamedTuple):
+    """What one record adds to its transaction's, once all of it is done."""
+
+    recipients: tuple[int, ...] = ()
+    delivered: tuple[Fact, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    answers: int = 0
+    signed_ms: int | None = None
+
+
 @dataclass(slots=True)
 class _Taken:
     """One transaction's records of a peer, and what they add up to."""
@@ -55,10 +66,20 @@ class _Taken:
     """Rows of the peer's identities that were looked up, by id: they stay."""
     mailboxes: dict[str, "_Mailbox"] = field(default_factory=dict)
     """Of recipients here that were looked up: no word of a peer's changes them, our owner's may."""
+    threads: dict[str, bool] = field(default_factory=dict)
+    """Threads that are somebody's here -> whether the peer is in them."""
     answers: int = 0
     """Records that were queued for the stream back."""
     signed_ms: int | None = None
     """When the last record that is believed was signed, by the clock of its host."""
+
+    def add(self, done: _Done) -> None:
+        """What one record added; nothing of one that was refused ever comes here."""
+        self.recipients += done.recipients
+        self.delivered += done.delivered
+        self.effects += done.effects
+        self.answers += done.answers
+        self.signed_ms = self.signed_ms if done.signed_ms is None else done.signed_ms
 
 
 _Mailbox = tuple[str, Recipient | None] | None
@@ -112,41 +133,54 @@ def accept(
 
 
 def _take(taken: _Taken, record: Record) -> None:
-    """Apply one record, or queue the refusal of it."""
-    act = _ACTS.get(record.kind)
+    """Apply one record, all of it, or queue the refusal of it."""
     try:
-        if record.kind in following.KINDS:
-            taken.effects += following.take(taken.context, taken.tx, taken.peer, record)
-            taken.mailboxes.clear()
-            return
-        if act is None:
-            raise Unacceptable("unsupported")
-        signers = _signers(taken, record)
-        payload = verify(
-            record,
-            kind=record.kind,
-            signers=signers,
-            audience=taken.context.host.key_id,
-            quick=codec.decode_signed,
-        )
-        signed_ms = payload["iat"]
-        assert isinstance(signed_ms, int)
-        taken.signed_ms = signed_ms
-        act(taken, record, payload)
+        with taken.tx.whole():
+            done = _applied(taken, record)
     except RecordError as error:
         _refuse(taken, record, _CODE_OF_STEP[error.step])
     except MbxError as error:
-        code = "too-large" if error.code == "body-too-large" else "malformed"
-        _refuse(taken, record, code)
+        _refuse(taken, record, _CODE_OF_ERROR.get(error.code, "malformed"))
     except (Unacceptable, following.Foreign) as refusal:
         _refuse(taken, record, refusal.code)
+    else:
+        taken.add(done)
+
+
+def _applied(taken: _Taken, record: Record) -> _Done:
+    """Raises RecordError, MbxError, Unacceptable or Foreign for what will never be taken."""
+    if record.kind in following.KINDS:
+        effects = following.take(taken.context, taken.tx, taken.peer, record)
+        taken.mailboxes.clear()
+        return _Done(effects=effects)
+    act = _ACTS.get(record.kind)
+    if act is None:
+        raise Unacceptable("unsupported")
+    signers = _signers(taken, record)
+    payload = verify(
+        record,
+        kind=record.kind,
+        signers=signers,
+        audience=taken.context.host.key_id,
+        quick=codec.decode_signed,
+    )
+    signed_ms = payload["iat"]
+    assert isinstance(signed_ms, int)
+    return act(taken, record, payload)._replace(signed_ms=signed_ms)
 
 
 def _refuse(taken: _Taken, record: Record, code: str) -> None:
-    """A refusal is never refused in turn, and nobody waits for one of a receipt."""
-    if record.kind in _ANSWERED:
-        bouncing.refuse(taken.context, taken.tx, taken.peer, record.id, None, code)
-        taken.answers += 1
+    """A refusal is never refused in turn, and nobody waits for one of a receipt.
+
+    Raises MbxError queue-full where a peer does not take what it is answered: then its records
+    wait.
+    """
+    if record.kind in _UNANSWERED:
+        return
+    if outbox.stream(taken.tx, taken.peer.no).waiting_answers >= ANSWERS_WAITING_MAX:
+        raise MbxError("queue-full", f"{taken.peer.label} does not take what it is answered")
+    bouncing.refuse(taken.context, taken.tx, taken.peer, record.id, None, code)
+    taken.answers += 1
 
 
 def _signers(taken: _Taken, record: Record) -> dict[str, bytes]:
@@ -165,10 +199,10 @@ def _signers(taken: _Taken, record: Record) -> dict[str, bytes]:
 # -- messages --------------------------------------------------------------------------------------
 
 
-def _message(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> None:
+def _message(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> _Done:
     context, tx, peer = taken.context, taken.tx, taken.peer
     if messages.is_known(tx, record.digest):
-        return  # it came by another way, or again after a restore: once is for ever
+        return _Done()  # it came by another way, or again after a restore: once is for ever
     is_letter = record.kind == OWNER_MAIL
     relayed = (message.read_relayed_letter if is_letter else message.read_relayed)(payload)
     sender_no = _sender(taken, relayed.sender)
@@ -176,23 +210,17 @@ def _message(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) ->
     here = [found for found in wanted if found is not None]
     if not here:
         raise Unacceptable("unknown-recipient")
-    delivered: list[Recipient] = []
-    for identity_id, recipient in here:
-        if recipient is None:
-            bouncing.refuse(context, tx, peer, record.id, identity_id, "retired")
-            taken.answers += 1
-        else:
-            delivered.append(recipient._replace(quiet=identity_id in relayed.quiet))
-    if not delivered:
-        return
-    _deliver(context, tx, record, relayed, sender_no, addressing.each_once(delivered))
-    taken.recipients += [to.identity.no for to in delivered]
+    open_ones = [(identity_id, to) for identity_id, to in here if to is not None]
+    closed = [identity_id for identity_id, to in here if to is None]
+    for identity_id in closed:
+        bouncing.refuse(context, tx, peer, record.id, identity_id, "retired")
+    if not open_ones:
+        return _Done(answers=len(closed))
+    delivered = [to._replace(quiet=one in relayed.quiet) for one, to in open_ones]
+    _deliver(taken, record, relayed, sender_no, addressing.each_once(delivered))
     now_ms = context.moment.now_ms
-    taken.delivered += [
-        Fact(record.id, identity_id, Stage.DELIVERED, now_ms)
-        for identity_id, recipient in here
-        if recipient is not None
-    ]
+    facts = [Fact(record.id, one, Stage.DELIVERED, now_ms) for one, _ in open_ones]
+    return _Done(tuple(to.identity.no for to in delivered), tuple(facts), answers=len(closed))
 
 
 def _sender(taken: _Taken, party: Party) -> int:
@@ -207,7 +235,7 @@ def _sender(taken: _Taken, party: Party) -> int:
         return known.no
     if party.name != names.OWNER:
         names.check_name(party.name)
-    return peers.save_identity(
+    sender_no = peers.save_identity(
         tx,
         peer.no,
         party.identity,
@@ -217,6 +245,8 @@ def _sender(taken: _Taken, party: Party) -> int:
         retired=False,
         now_ms=taken.context.moment.now_ms,
     )
+    directory.check_room(tx, peer)
+    return sender_no
 
 
 def _mailbox(taken: _Taken, party: Party) -> _Mailbox:
@@ -236,16 +266,43 @@ def _looked_up(tx: Tx, party: Party) -> _Mailbox:
         return party.identity, None
 
 
+def _place(taken: _Taken, record: Record, relayed: Relayed) -> tuple[str, int | None]:
+    """Thread of a message, and what it answers: what its host says, as far as it may.
+
+    Who was in a conversation goes on in it, whatever that is called elsewhere; a thread that nobody
+    here is in is nobody's here. Into any other one no host brings mail: it begins one of its own.
+    """
+    tx, peer = taken.tx, taken.peer
+    if record.kind == OWNER_MAIL:  # it is our own owner's word, wherever it stands
+        reply_no = messages.by_id(tx, relayed.reply_to) if relayed.reply_to else None
+        return relayed.thread or record.id, reply_no
+    if relayed.reply_to is not None:
+        answered = messages.shared(tx, relayed.reply_to, peer.no, peer.key_id)
+        if answered is not None:
+            no, thread = answered
+            return thread, no
+    if relayed.thread is None:
+        return record.id, None
+    first = messages.shared(tx, relayed.thread, peer.no, peer.key_id)
+    if first is not None:
+        return first[1], None
+    if relayed.thread not in taken.threads:
+        if not messages.is_thread(tx, relayed.thread):
+            return relayed.thread, None
+        taken.threads[relayed.thread] = messages.has_part(tx, relayed.thread, peer.no)
+    return relayed.thread if taken.threads[relayed.thread] else record.id, None
+
+
 def _deliver(
-    context: Context,
-    tx: Tx,
+    taken: _Taken,
     record: Record,
     relayed: Relayed,
     sender_no: int,
     recipients: Sequence[Recipient],
 ) -> None:
     (signer,) = record.signatures
-    since, now_ms = relayed.external_since, context.moment.now_ms
+    since, now_ms = relayed.external_since, taken.context.moment.now_ms
+    thread, reply_no = _place(taken, record, relayed)
     new = NewMessage(
         record=Sealed.of(record),
         sender_no=sender_no,
@@ -255,21 +312,25 @@ def _deliver(
         subject=relayed.draft.subject,
         body=relayed.draft.body,
         body_bytes=relayed.body_bytes,
-        thread=relayed.thread or record.id,
-        reply_no=messages.by_id(tx, relayed.reply_to) if relayed.reply_to else None,
+        thread=thread,
+        reply_no=reply_no,
         hop=relayed.hop,
         external=since is not None or relayed.draft.origin == FIRST_HAND,
-        root_ms=None if relayed.draft.origin else since,
+        # One that lies in the future says nothing: it counts as of its reading.
+        root_ms=None if relayed.draft.origin or (since or 0) > now_ms else since,
         owner_key=signer if record.kind == OWNER_MAIL else None,
     )
-    posting.deliver(tx, new, relayed.draft, recipients)
+    posting.deliver(taken.tx, new, relayed.draft, recipients)
 
 
 # -- receipts --------------------------------------------------------------------------------------
 
 
-def _receipt(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> None:
-    """Only the host that has a mailbox may state what became of mail in it; never backwards."""
+def _receipt(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> _Done:
+    """Only the host that has a mailbox may state what became of mail in it; never backwards.
+
+    And only of what it was sent: another host may have told it of a message that waits here.
+    """
     tx, peer = taken.tx, taken.peer
     facts = receipt.read(payload)
     theirs = {fact.recipient for fact in facts}
@@ -279,32 +340,32 @@ def _receipt(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) ->
         if message_no is None or recipient is None:
             continue
         copy = messages.copy_to(tx, message_no, recipient.no)
-        if copy is not None and fact.stage > copy[0]:
+        if copy is None or fact.stage <= copy[0]:
+            continue
+        if copy[0] > Stage.QUEUED or outbox.was_offered(tx, peer.no, message_no):
             messages.reported(tx, message_no, recipient.no, fact)
+    return _Done()
 
 
 # -- directories and refusals ----------------------------------------------------------------------
 
 
-def _directory(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> None:
+def _directory(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> _Done:
     context, tx, peer = taken.context, taken.tx, taken.peer
     directory.learn(context, tx, peer, read_directory(payload))
     addresses = read_addresses(payload)
-    if addresses is not None and directory.learn_addresses(tx, peer, addresses):
-        taken.effects.append(Paired())
+    moved = addresses is not None and directory.learn_addresses(tx, peer, addresses)
+    return _Done(effects=(Paired(),) if moved else ())
 
 
-def _nack(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> None:
+def _nack(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> _Done:
     nack = read_nack(payload)
     context, tx, peer = taken.context, taken.tx, taken.peer
     effects = following.refused(context, tx, peer, nack)
-    taken.effects += bouncing.refused(context, tx, peer, nack) if effects is None else effects
+    return _Done(effects=bouncing.refused(context, tx, peer, nack) if effects is None else effects)
 
 
-_ANSWERED: Final = following.KINDS | {"message", OWNER_MAIL}
-"""Kinds of which somebody must hear that they will never be taken."""
-
-_Act = Callable[[_Taken, Record, Mapping[str, JsonValue]], None]
+_Act = Callable[[_Taken, Record, Mapping[str, JsonValue]], _Done]
 _ACTS: Final[Mapping[str, _Act]] = {
     "message": _message,
     OWNER_MAIL: _message,
@@ -313,6 +374,14 @@ _ACTS: Final[Mapping[str, _Act]] = {
     "nack": _nack,
 }
 """Kind of record -> what it does here; it is verified, and meant for us."""
+
+_UNANSWERED: Final = frozenset({"receipt", "nack"})
+"""Kinds of records that are never answered."""
+
+_CODE_OF_ERROR: Final[Mapping[str, str]] = MappingProxyType(
+    {"body-too-large": "too-large", "too-many": "too-many"}
+)
+"""Code of an error here -> the code that the peer is told, if that is not `malformed`."""
 
 _CODE_OF_STEP: Final[Mapping[int, str]] = MappingProxyType(
     {
@@ -368,12 +437,17 @@ def unfit(context: Context, tx: Tx, peer_no: int, seq: int) -> Answer:
     return Answer({}, (*bouncing.unfit(context, tx, peer, seq), Queued((peer_no,))))
 
 
-def stopped(context: Context, tx: Tx, peer_no: int, kind: str) -> Answer:
-    """The two streams do not belong to one history: nothing goes on, and the owner is told."""
+def stopped(context: Context, tx: Tx, peer_no: int, kind: str, *, is_told: bool = False) -> Answer:
+    """The two streams do not belong to one history: nothing goes on, and the owner is told.
+
+    `is_told`: it was told lately, so that nobody fills a mailbox by changing between verdicts.
+    """
     peer, owner = peers.by_no(tx, peer_no), identities.by_name(tx, names.OWNER)
     if outbox.stream(tx, peer_no).stopped == kind or owner is None:
         return Answer({})  # told already: each connect compares anew
     outbox.stop(tx, peer_no, kind)
+    if is_told:
+        return Answer({})
     audit.append(
         tx,
         at_ms=context.moment.now_ms,

@@ -12,7 +12,8 @@ file.
 
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import aiosqlite
@@ -65,10 +66,11 @@ class StoreFailure(Exception):
 class Tx:
     """The open transaction as a unit of work sees it."""
 
-    __slots__ = ("_execute", "commit_seq")
+    __slots__ = ("_connection", "_execute", "commit_seq")
 
     def __init__(self, connection: sqlite3.Connection, commit_seq: int) -> None:
         self._execute = connection.execute
+        self._connection = connection
         self.commit_seq = commit_seq
         """The commit sequence this unit gets if it changes anything."""
 
@@ -88,6 +90,22 @@ class Tx:
     def all(self, sql: str, parameters: Parameters = ()) -> list[Row]:
         """All rows of a query; the statement bounds how many."""
         return self._execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """All that is done within, or nothing of it where that raises.
+
+        One at a time. Where the transaction itself has ended, the error is all that is left.
+        """
+        self._execute("SAVEPOINT piece")
+        try:
+            yield
+        except BaseException:
+            if self._connection.in_transaction:
+                self._execute("ROLLBACK TO piece")
+                self._execute("RELEASE piece")
+            raise
+        self._execute("RELEASE piece")
 
     def each(self, sql: str, parameters: Parameters = ()) -> Iterable[Row]:
         """The rows of a query one by one, for passes over whole tables."""

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from mbx.core.delivery import Stage
 from mbx.core.ids import IdPrefix, id8, parse_prefix
+from mbx.core.limits import LIST_MAX_ROWS
 from mbx.core.receipt import Fact
 from mbx.core.record import Record, Sealed
 from mbx.core.terms import is_plain
@@ -60,6 +61,22 @@ _COPIES: Final = (
     "SELECT i.name, i.identity, d.recipient_no, d.stage, d.stage_ms, d.did, d.note, d.outcome,"
     " d.error, i.peer_no FROM deliveries AS d JOIN identities AS i ON i.no = d.recipient_no"
     " WHERE d.message_no = ? ORDER BY d.recipient_no"
+)
+_SHARED: Final = (
+    "SELECT m.no, m.id, m.thread FROM messages AS m JOIN identities AS i ON i.no = m.sender_no"
+    " WHERE m.id8 BETWEEN ?1 AND ?2 AND (i.peer_no = ?3 OR EXISTS (SELECT 1 FROM deliveries AS d"
+    " JOIN identities AS r ON r.no = d.recipient_no WHERE d.message_no = m.no AND r.peer_no = ?3)"
+    " OR EXISTS (SELECT 1 FROM json_each(m.payload, '$.aud') AS a WHERE a.value = ?4))"
+)
+_IS_THREAD: Final = (
+    "SELECT 1 FROM messages WHERE thread = ?1 AND thread <> id"
+    " UNION ALL SELECT 1 FROM messages WHERE id8 BETWEEN ?2 AND ?3 AND id = ?1 LIMIT 1"
+)
+_IN_THREAD: Final = (
+    "SELECT 1 FROM (SELECT no, sender_no FROM messages WHERE thread = ?1 AND thread <> id"
+    " ORDER BY no DESC LIMIT ?3) AS m JOIN identities AS i ON i.no = m.sender_no"
+    " WHERE i.peer_no = ?2 OR EXISTS (SELECT 1 FROM deliveries AS d JOIN identities AS r"
+    " ON r.no = d.recipient_no WHERE d.message_no = m.no AND r.peer_no = ?2) LIMIT 1"
 )
 _INSERT: Final = (
     "INSERT INTO messages (id8, id, thread, reply_no, sender_no, accepted_ms, kind, needs_reply,"
@@ -307,6 +324,36 @@ def is_known(tx: Tx, digest: bytes) -> bool:
     """Whether the message of this record is here."""
     rows = tx.all("SELECT digest FROM messages WHERE id8 = ?", (id8(digest),))
     return any(row[0] == digest for row in rows)
+
+
+def shared(tx: Tx, record_id: str, peer_no: int, key_id: str) -> tuple[int, str] | None:
+    """Key and thread of the message with this id, if it is from or for the paired host.
+
+    `key_id` is the host's, by which the message's own audience names it.
+    """
+    prefix = parse_prefix(record_id)
+    rows = tx.all(_SHARED, (prefix.low8, prefix.high8, peer_no, key_id))
+    return next(((int(no), str(thread)) for no, found, thread in rows if found == record_id), None)
+
+
+def is_thread(tx: Tx, thread: str) -> bool:
+    """Whether any message here stands in this thread, or began it."""
+    prefix = parse_prefix(thread)
+    return tx.one(_IS_THREAD, (thread, prefix.low8, prefix.high8)) is not None
+
+
+def has_part(tx: Tx, thread: str, peer_no: int) -> bool:
+    """Whether one of the newest messages of a thread, but for its first, is from or for a host."""
+    return tx.one(_IN_THREAD, (thread, peer_no, LIST_MAX_ROWS)) is not None
+
+
+def answered_id(tx: Tx, no: int) -> str | None:
+    """The id of what a message answers, as far as that is here and was accepted as such."""
+    row = tx.one(
+        "SELECT p.id FROM messages AS m JOIN messages AS p ON p.no = m.reply_no WHERE m.no = ?",
+        (no,),
+    )
+    return str(row[0]) if row else None
 
 
 def origin(tx: Tx, no: int) -> Origin:

@@ -38,6 +38,11 @@ _NEVER_OFFERED: Final = (
     "SELECT seq, message_no, size_bytes FROM outbox WHERE peer_no = ? AND seq > ?"
     " AND queued_ms < ? AND message_no IS NOT NULL AND withdrawn_ms IS NULL ORDER BY seq LIMIT ?"
 )
+_OFFERED_LAST: Final = (
+    "SELECT o.message_no FROM streams AS s JOIN outbox AS o ON o.peer_no = s.peer_no"
+    " AND o.seq <= s.offered_seq WHERE s.peer_no = ? AND o.message_no IS NOT NULL"
+    " ORDER BY o.seq DESC LIMIT 1"
+)
 _LEFT_OVER: Final = (
     "SELECT s.peer_no FROM streams AS s JOIN peers AS p ON p.no = s.peer_no"
     " WHERE p.ended_ms IS NOT NULL AND s.queued_messages > 0 ORDER BY s.peer_no"
@@ -69,6 +74,11 @@ class StreamRow(NamedTuple):
     in_store: str | None
     stopped: str | None
     lag_ms: int | None
+
+    @property
+    def waiting_answers(self) -> int:
+        """Places that the peer has not acknowledged, but for those of messages."""
+        return self.out_seq - self.acked_seq - self.queued_messages
 
     @property
     def both(self) -> StreamState:
@@ -191,6 +201,15 @@ def head_at(tx: Tx, peer_no: int, seq: int) -> bytes | None:
         return EMPTY_HEAD
     row = tx.one("SELECT head FROM outbox WHERE peer_no = ? AND seq = ?", (peer_no, seq))
     return bytes(row[0]) if row else None
+
+
+def was_offered(tx: Tx, peer_no: int, message_no: int) -> bool:
+    """Whether a link was handed this message, of which no acknowledgement is known.
+
+    Messages get their places in the order of their keys, so that the last one that was says all.
+    """
+    row = tx.one(_OFFERED_LAST, (peer_no,))
+    return row is not None and message_no <= row[0]
 
 
 def never_offered(

@@ -40,7 +40,8 @@ _FORMERLY: Final = (
 _PRESENT_IDENTITIES: Final = (
     _IDENTITY + " JOIN peers AS p ON p.no = i.peer_no WHERE i.peer_no IS NOT NULL"
     " AND i.retired_ms IS NULL AND p.ended_ms IS NULL AND i.name <> 'owner'"
-    " AND (?1 IS NULL OR i.role = ?1) ORDER BY i.name, i.peer_no LIMIT ?2"
+    " AND (?1 IS NULL OR i.role = ?1) AND (?2 IS NULL OR p.label = ?2)"
+    " AND i.name >= ?3 AND (i.name > ?3 OR p.label > ?4) ORDER BY i.name, p.label, i.no LIMIT ?5"
 )
 _DIRECTORY: Final = "SELECT state, cli, told_ms FROM directory WHERE identity_no = ?"
 _TOLD: Final = "SELECT identity_no, entry FROM directory_told WHERE peer_no = ?"
@@ -226,15 +227,31 @@ def identity_of(tx: Tx, peer_no: int, identity: str) -> IdentityRow | None:
     return IdentityRow(*row) if row else None
 
 
+def count_of(tx: Tx, peer_no: int) -> int:
+    """How many identities of a paired host were ever told of or wrote."""
+    row = tx.one("SELECT count(*) FROM identities WHERE peer_no = ?", (peer_no,))
+    return int(row[0]) if row else 0
+
+
 def named(tx: Tx, name: str, label: str | None) -> list[IdentityRow]:
     """The identities of this name on paired hosts, or on the one we call `label`."""
     rows = [IdentityRow(*row) for row in tx.all(_NAMED, (name, label))]
     return list({row.peer_no: row for row in rows}.values())
 
 
-def identities_present(tx: Tx, role: str | None = None) -> list[IdentityRow]:
-    """The identities of paired hosts by name, those with a role; more than may be addressed."""
-    return [IdentityRow(*row) for row in tx.all(_PRESENT_IDENTITIES, (role, RECIPIENTS_MAX + 2))]
+PAGE_ROWS: Final = RECIPIENTS_MAX + 2
+"""So many identities of paired hosts are read at a time: more than may be addressed."""
+
+
+def identities_present(
+    tx: Tx, role: str | None = None, label: str | None = None, after: tuple[str, str] = ("", "")
+) -> list[IdentityRow]:
+    """Up to `PAGE_ROWS` identities of paired hosts by name and host, those behind `after` (both).
+
+    Those with a role, and those of the host that we call `label`.
+    """
+    found = tx.all(_PRESENT_IDENTITIES, (role, label, *after, PAGE_ROWS))
+    return [IdentityRow(*row) for row in found]
 
 
 def formerly_on(tx: Tx, name: str) -> str | None:
@@ -272,6 +289,9 @@ def save_identity(
             ),
         )
     retired_ms = (known.retired_ms or now_ms) if retired else None
+    told = (name, role, description, retired_ms)
+    if (known.name, known.role, known.description, known.retired_ms) == told:
+        return known.no
     tx.run(
         "UPDATE identities SET name = ?, skeleton = ?, role = ?, description = ?, retired_ms = ?"
         " WHERE no = ?",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mbx.core.exposure import Exposure, Relay, external_since, joined, relay, root_at_reading
-from mbx.core.limits import EXPOSURE_MS
+from mbx.core.limits import EXPOSURE_MS, HOPS_MAX
 
 NOW = 1_700_000_000_000
 HOUR = 60 * 60 * 1000
@@ -187,6 +187,12 @@ def test_whom_kin_heard_is_new_unless_it_wrote_to_this_identity() -> None:
     assert around(read(A, hop=3), read(B), to={B}, wrote=frozenset({B})).hop == 3
     assert around(read(A, hop=3), read(B), to={B, C}, wrote=frozenset({B})).hop == 4
     assert around(read(A, hop=3), to={B}, wrote=frozenset({B})).hop == 4, "nobody heard it"
+
+
+@pytest.mark.parametrize("more", [-2, -1, 0, 1])
+def test_no_depth_is_told_that_nobody_could_read(more: int) -> None:
+    """A paired host may claim any depth, and what is signed here must be read elsewhere."""
+    assert depth(read(A, hop=HOPS_MAX + more), to={B}) == min(HOPS_MAX, HOPS_MAX + more + 1)
 
 
 @pytest.mark.parametrize("limit", [6, 20])

@@ -81,6 +81,15 @@ def test_a_pipe_in_its_place_is_refused_and_not_waited_for(tmp_path: Path) -> No
         Journal(str(tmp_path / "daemon.log"), HandWorld().now_ms)
 
 
+def test_what_one_peer_does_again_and_again_hides_nothing_of_another(tmp_path: Path) -> None:
+    journal = Journal(str(tmp_path / "daemon.log"), HandWorld().now_ms)
+    for _ in range(100):
+        journal.write("a link ended", peer="rogue")
+    journal.write("a link ended", peer="lap")
+    journal.close()
+    assert [entry["peer"] for entry in entries(tmp_path / "daemon.log")] == ["rogue", "lap"]
+
+
 def test_repeats_within_a_minute_are_folded_and_counted(tmp_path: Path) -> None:
     world = HandWorld()
     journal = Journal(str(tmp_path / "daemon.log"), world.now_ms)

@@ -29,6 +29,9 @@ class Ears:
     ended: int = 0
     unreached: list[tuple[int, str]] = field(default_factory=list)
 
+    def admits(self, key_id: str) -> bool:
+        return True
+
     def connected(self, key_id: str, wire: Wire, *, is_ours: bool) -> object:
         self.wires.append(wire)
         if self.greeting:

@@ -32,6 +32,8 @@ QUICK: Final = {
     "REDIAL_FIRST_MS": 10,
     "REDIAL_MAX_MS": 40,
     "REDIAL_WOKEN_MS": 10,
+    "CALL_MS": 10,
+    "CALL_BREACH_MS": 200,
     "STAND_BY_MS": 10,
     "HANDSHAKE_MS": 700,
     "HELLO_DEADLINE_MS": 700,

@@ -147,7 +147,15 @@ class Relay:
                 await onward.close()
 
         context = certificates.listening(self._tls, {})
-        callers = Callers(lambda: context, lambda _: None, nobody, between, lambda _: None, now_ms)
+        callers = Callers(
+            context=lambda: context,
+            peer_of=lambda _: None,
+            admits=lambda _: False,
+            serve_link=nobody,
+            serve_pairing=between,
+            defect=lambda _: None,
+            now_ms=now_ms,
+        )
         listener = Listener(callers, Crowd())
         listener.open([Endpoint(LOOPBACK, self.port)])
         self._ready.set()

@@ -14,7 +14,7 @@ import pytest
 from mbx.core.commands import Fetch
 from mbx.core.delivery import Stage
 from mbx.daemon import links, receipting, relaying
-from mbx.daemon.context import Answer, Context
+from mbx.daemon.context import Answer
 from mbx.store import messages, outbox
 from mbx.store.database import Tx
 from tests.sim.hosts import World, play
@@ -196,9 +196,9 @@ def the_head_does_not_run(patch: pytest.MonkeyPatch) -> None:
 def mail_that_came_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     deliver = relaying._deliver
 
-    def some(context: Context, tx: Tx, record: Any, *rest: Any) -> None:
+    def some(taken: Any, record: Any, *rest: Any) -> None:
         if record.digest[0] % 16:
-            deliver(context, tx, record, *rest)
+            deliver(taken, record, *rest)
 
     patch.setattr(relaying, "_deliver", some)
 

@@ -78,6 +78,51 @@ def test_a_unit_that_fails_leaves_no_trace_and_hurts_nobody(connection: sqlite3.
     assert notes(connection) == ["a", "c"]
 
 
+def test_a_piece_of_a_unit_that_fails_leaves_no_trace_in_it(connection: sqlite3.Connection) -> None:
+    def unit(tx: Tx) -> int:
+        note("before")(tx)
+        with contextlib.suppress(ValueError), tx.whole():
+            note("in a piece that fails")(tx)
+            raise ValueError
+        with tx.whole():
+            note("in a piece that does not")(tx)
+        return note("after")(tx)
+
+    assert run_group(connection, [unit, note("of another")]) == [Committed(3, 1), Committed(4, 2)]
+    assert notes(connection) == ["before", "in a piece that does not", "after", "of another"]
+    assert run_group(connection, [failing_within_a_piece])[0] == Refused(NO)
+    assert len(notes(connection)) == 4
+
+
+NO = MbxError("conflict", "no")
+
+
+def failing_within_a_piece(tx: Tx) -> None:
+    """All of the unit goes where nobody takes care of its piece."""
+    note("outside")(tx)
+    with tx.whole():
+        note("within")(tx)
+        raise NO
+
+
+def test_a_disk_that_is_full_within_a_piece_refuses_the_unit_and_keeps_the_others(
+    connection: sqlite3.Connection,
+) -> None:
+    limit_pages(connection, 2)
+
+    def unit(tx: Tx) -> None:
+        with tx.whole():
+            grow(64)(tx)
+
+    first, full, last = run_group(connection, [note("a"), unit, note("c")])
+    assert isinstance(first, Committed)
+    assert isinstance(last, Committed)
+    assert isinstance(full, Refused)
+    assert isinstance(full.error, MbxError)
+    assert full.error.code == "disk-full"
+    assert notes(connection) == ["a", "c"]
+
+
 def test_a_broken_constraint_is_one_units_own_failure(connection: sqlite3.Connection) -> None:
     first, second, third = run_group(connection, [note("a"), note("a"), note("b")])
     assert isinstance(first, Committed)

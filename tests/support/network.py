@@ -55,6 +55,8 @@ class Home:
     defects: list[BaseException] = field(default_factory=list)
     known: dict[bytes, str] = field(default_factory=dict)
     callers: list["Caller"] = field(default_factory=list)
+    too_often: set[str] = field(default_factory=set)
+    """Hosts that have called too often."""
     takes: bool = True
     greeting: str = ""
     endpoint: Endpoint = field(default_factory=lambda: Endpoint(LOOPBACK, 0))
@@ -66,6 +68,7 @@ class Home:
         callers = Callers(
             context=lambda: context,
             peer_of=self._peer_of,
+            admits=lambda host: host not in self.too_often,
             serve_link=self._serve(self.links),
             serve_pairing=self._serve(self.pairings),
             defect=self.defects.append,

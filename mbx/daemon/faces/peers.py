@@ -39,13 +39,15 @@ class Callers(NamedTuple):
 
     `context` gives the TLS context of now; its anchors may hold former peers too, so that they hear
     that they are none instead of a broken connection. `peer_of` says whose certificate a digest is
-    (the host's key id; None: nobody's any more) and is asked on every connection. `serve_link` and
+    (the host's key id; None: nobody's any more) and is asked on every connection. `admits` says
+    whether the host with a key id may have a link now, or calls too often. `serve_link` and
     `serve_pairing` run for each channel; a pairing that is proved is told by the channel's
     `proved`, after which it is no stranger. `defect` hears of errors of ours.
     """
 
     context: Callable[[], Context]
     peer_of: Callable[[bytes], str | None]
+    admits: Callable[[str], bool]
     serve_link: Serving
     serve_pairing: Serving
     defect: Callable[[BaseException], None]
@@ -166,6 +168,8 @@ class Listener:
         digest = None if channel.certificate is None else certificate_hash(channel.certificate)
         peer = None if digest is None else self._callers.peer_of(digest)
         status, why = _judged(asked, is_shown=digest is not None, is_known=peer is not None)
+        if peer is not None and not why and not self._callers.admits(peer):
+            status, why = HTTPStatus.SERVICE_UNAVAILABLE, "called too often"
         if peer is not None and not why and not (channel.guest and channel.guest.identified()):
             status, why = HTTPStatus.SERVICE_UNAVAILABLE, "too many links"
         if why:
@@ -207,8 +211,9 @@ class Undialled(Exception):
     """A dial that came to nothing: a `code`, and words for people.
 
     `unreachable`: no address answers, or none in time. `wrong-host`: another certificate than the
-    pinned one. `not-paired`: it does not know ours (any more). `busy`: one of both has no room.
-    `closed`: it hung up without a word. `no-mbx`: something else listens there.
+    pinned one. `not-paired`: it does not know ours (any more). `busy`: one of both has no room, or
+    it was called too often. `closed`: it hung up without a word. `no-mbx`: something else listens
+    there.
     """
 
     def __init__(self, code: str, words: str) -> None:
@@ -339,6 +344,6 @@ def _check_status(status: int, at: str) -> None:
     if status == HTTPStatus.FORBIDDEN:
         raise Undialled("not-paired", f"{at} is not paired with this host (any more)")
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
-        raise Undialled("busy", f"{at} has as many links as it can have")
+        raise Undialled("busy", f"{at} has no room for a link now, or was called too often")
     if status != HTTPStatus.SWITCHING_PROTOCOLS:
         raise Undialled("no-mbx", f"{at} is no mbx")

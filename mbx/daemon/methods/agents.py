@@ -51,9 +51,12 @@ def _place(address: str) -> tuple[str, str]:
 
 def _list(context: Context, tx: Tx, caller: Open, request: AgentsRequest) -> Answer:
     budget, agents = Budget(), list[Result]()
-    for place, identity, row in _everybody(context, tx, request):
+    everybody, last = _everybody(context, tx, request)
+    for place, identity, row in everybody:
         if place <= request.after or not _fits(identity, request):
             continue
+        if last is not None and place > last:
+            break
         if row is None:
             entry = _entry_elsewhere(tx, identity, place[1])
         else:
@@ -61,23 +64,28 @@ def _list(context: Context, tx: Tx, caller: Open, request: AgentsRequest) -> Ans
         if not budget.take(entry):
             return Answer({"agents": agents, "next_after": agents[-1]["address"]})
         agents.append(entry)
-    return Answer({"agents": agents, "next_after": None})
+    return Answer({"agents": agents, "next_after": last and "@".join(last)})
+
+
+_Somebody = tuple[tuple[str, str], IdentityRow, LeaseRow | None]
 
 
 def _everybody(
     context: Context, tx: Tx, request: AgentsRequest
-) -> list[tuple[tuple[str, str], IdentityRow, LeaseRow | None]]:
-    """Everybody by name and host, with the lease of those who live here."""
-    found: list[tuple[tuple[str, str], IdentityRow, LeaseRow | None]] = []
+) -> tuple[list[_Somebody], tuple[str, str] | None]:
+    """Everybody by name and host, with the lease of those who live here.
+
+    And up to whom: of paired hosts a page is read at a time, None where it was the last.
+    """
+    found: list[_Somebody] = []
     if request.host in (None, context.host.label):
         own = context.host.label
         found += [((who.name, own), who, row) for who, row in leases.of_everyone(tx)]
     labels = {peer.no: peer.label for peer in peers.present(tx)}
-    for who in peers.identities_present(tx, request.role):
-        label = labels[who.peer_no or 0]
-        if request.host in (None, label):
-            found.append(((who.name, label), who, None))
-    return sorted(found, key=lambda one: one[0])
+    away = peers.identities_present(tx, request.role, request.host, request.after)
+    found += [((who.name, labels[who.peer_no or 0]), who, None) for who in away]
+    last = found[-1][0] if len(away) == peers.PAGE_ROWS else None
+    return sorted(found, key=lambda one: one[0]), last
 
 
 def _fits(identity: IdentityRow, request: AgentsRequest) -> bool:

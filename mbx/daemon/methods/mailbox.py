@@ -168,7 +168,7 @@ def _shown(
             failed.append({"id": head.id, "code": "too-many"})
             continue
         content = mailboxes.content(tx, head.no)
-        entry, body = _opened(context, reader, head, content)
+        entry, body = _opened(context, tx, reader, head, content)
         if not budget.take(entry) and shown:
             failed.append({"id": head.id, "code": "too-many"})
             continue
@@ -181,7 +181,7 @@ def _shown(
 
 
 def _opened(
-    context: Context, reader: Reader, head: Head, content: dict[str, Any]
+    context: Context, tx: Tx, reader: Reader, head: Head, content: dict[str, Any]
 ) -> tuple[Result, bytes]:
     body: str = content["body"]
     lines = reader.lines(head)
@@ -192,8 +192,8 @@ def _opened(
     entry = {
         **listing.listed(context, reader, head),
         "stage": Stage(max(head.stage, Stage.READ)).label,
-        "to": listing.recipients(context, reader, head, content),
-        "reply_to": content["reply_to"],
+        "to": listing.recipients(context, tx, reader, head, content),
+        "reply_to": messages.answered_id(tx, head.no),
         "topic": content["topic"],
         "boundary": boundary,
         "refs": content["refs"],

@@ -162,6 +162,18 @@ async def test_neither_plain_words_nor_older_tls_are_answered(home: Home) -> Non
     await until(lambda: home.crowd.counts["no handshake"] == 2)
 
 
+async def test_a_peer_that_calls_too_often_is_told_to_wait_and_takes_no_place(home: Home) -> None:
+    home.too_often.add(home.peers[0].id)
+    error = await refused(home.dialled(home.peers[0]))
+    assert error.code == "busy"
+    assert home.crowd.counts["called too often"] == 1
+    assert (home.links, home.crowd.links) == ([], 0)
+    channel = await home.dialled(home.peers[1])
+    assert await says(channel, "in") == "in"
+    home.too_often.clear()
+    assert await says(await home.dialled(home.peers[0]), "in again") == "in again"
+
+
 @pytest.mark.parametrize("more", [-1, 0, 1])
 async def test_links_are_thirty_two_at_most_and_one_that_ends_makes_room(
     more: int, home: Home
