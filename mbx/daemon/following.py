@@ -93,12 +93,16 @@ def _rotation(context: Context, tx: Tx, record: Record, peer: PeerRow) -> tuple[
 def refused(context: Context, tx: Tx, peer: PeerRow, nack: Nack) -> tuple[Effect, ...] | None:
     """A host of the same owner will not take a record of the owner's; None: it is about mail.
 
-    What the owner signed does not hold there, so the owner is told.
+    What the owner signed does not hold there, so the owner is told: once, however often it is said,
+    and by nobody who was never sent it.
     """
     row = owners.find(tx, nack.message)
     owner = identities.by_name(tx, OWNER)
     if row is None or row.kind not in KINDS or owner is None:
         return None
+    subject = f"{peer.label} refuses a record that you signed ({row.kind})"
+    if not reaching.is_same_owner(tx, peer) or hostmail.has_said(tx, subject, row.record_id):
+        return ()
     audit.append(
         tx,
         at_ms=context.moment.now_ms,
@@ -110,7 +114,6 @@ def refused(context: Context, tx: Tx, peer: PeerRow, nack: Nack) -> tuple[Effect
         refused=row.record_id,
         code=nack.code,
     )
-    subject = f"{peer.label} refuses a record that you signed ({row.kind})"
     body = "\n".join(
         (
             f"Record {row.record_id} ({row.kind}) does not hold on {peer.label}: code {nack.code}.",

@@ -12,7 +12,7 @@ from mbx.core.message import Draft, Envelope
 from mbx.daemon.context import Context
 from mbx.daemon.effects import Effect
 from mbx.daemon.posting import Place, Recipient, deliver
-from mbx.store import identities, leases
+from mbx.store import identities, leases, messages
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 from mbx.store.messages import NewMessage
@@ -58,6 +58,12 @@ def write(
         reply_no=place.reply_no,
     )
     return deliver(tx, new, draft, [Recipient(to, leases.find(tx, to.no))])
+
+
+def has_said(tx: Tx, subject: str, word: str) -> bool:
+    """Whether the host has written that lately, with this word in it: nobody need hear it twice."""
+    sender = identities.by_name(tx, SENDER)
+    return sender is not None and messages.says(tx, sender.no, subject, word)
 
 
 def _sender(context: Context, tx: Tx) -> IdentityRow:

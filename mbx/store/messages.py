@@ -78,6 +78,10 @@ _IN_THREAD: Final = (
     " WHERE i.peer_no = ?2 OR EXISTS (SELECT 1 FROM deliveries AS d JOIN identities AS r"
     " ON r.no = d.recipient_no WHERE d.message_no = m.no AND r.peer_no = ?2) LIMIT 1"
 )
+_SAYS: Final = (
+    "SELECT 1 FROM (SELECT subject, payload FROM messages WHERE sender_no = ? ORDER BY no DESC"
+    " LIMIT ?) WHERE subject = ? AND instr(payload, ?) > 0 LIMIT 1"
+)
 _INSERT: Final = (
     "INSERT INTO messages (id8, id, thread, reply_no, sender_no, accepted_ms, kind, needs_reply,"
     " plain, body_bytes, subject, digest, signature, payload, hop, external, owner_key,"
@@ -354,6 +358,11 @@ def answered_id(tx: Tx, no: int) -> str | None:
         (no,),
     )
     return str(row[0]) if row else None
+
+
+def says(tx: Tx, sender_no: int, subject: str, word: str) -> bool:
+    """Whether one of the newest messages of a sender has this subject, and the word in it."""
+    return tx.one(_SAYS, (sender_no, LIST_MAX_ROWS, subject, word)) is not None
 
 
 def origin(tx: Tx, no: int) -> Origin:

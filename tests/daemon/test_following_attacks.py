@@ -475,6 +475,30 @@ def test_a_host_that_refuses_changes_nothing_here_and_the_owner_is_told(siege: S
     assert siege.here.call(nobody(), "policy.show", id=siege.policy)["in_effect"]
 
 
+def test_nobody_fills_the_owners_mailbox_by_refusing_again_and_again(siege: Siege) -> None:
+    """Neither a host of ours, nor one of another owner's, which was never sent it."""
+
+    def refuse(host: PairedDesk, record: str) -> None:
+        for number in range(3):
+            aud: dict[str, JsonValue] = {"iat": 1, "nonce": f"{number}" * 32}
+            aud["aud"] = siege.here.host.key_id
+            nack = nack_payload(Nack(record, None, "wrong-issuer", ""), aud)
+            signed = host.host.sign("nack", nack).record(host.host.key_id)
+            siege.here.take(host.label, siege.here.stream(host.label).in_seq + 1, [signed])
+
+    def told() -> tuple[int, int]:
+        mail = siege.here.call(TERMINAL, "owner.inbox")["messages"]
+        rows = siege.here.rows("SELECT count(*) FROM audit WHERE act = 'record-refused'")
+        return len(mail), int(rows[0][0])
+
+    refuse(siege.pi, siege.policy)
+    assert told() == (0, 0)
+    refuse(siege.there, siege.policy)
+    assert told() == (1, 1)
+    refuse(siege.there, siege.set("ben@lap", "autonomous", "ana@desk"))
+    assert told() == (2, 2)
+
+
 def test_a_refusal_of_what_is_no_record_of_the_owners_is_about_mail(siege: Siege) -> None:
     nack = Nack("0" * 26, None, "wrong-issuer", "")
     context, peer = siege.here.dispatcher.context(), siege.here.peer("lap")
