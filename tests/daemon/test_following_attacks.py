@@ -5,77 +5,23 @@ then holds, and another one that it takes back is gone.
 """
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mbx.core.canonical import JsonValue
-from mbx.core.keys import SigningKey, key_id
+from mbx.core.keys import key_id
 from mbx.core.peer import Entry, Nack, directory_payload, nack_payload
 from mbx.core.record import Record
 from mbx.daemon import following
-from tests.support.estate import Estate, key
 from tests.support.office import nobody
-from tests.support.owner import TERMINAL, Wire, content, record_of, wire
-from tests.support.paired import PairedDesk, settle
+from tests.support.owner import TERMINAL, content, record_of, wire
+from tests.support.paired import PairedDesk
+from tests.support.siege import HOUR, INVENTED, STRANGER, Siege, siege_of_test
 
-STRANGER, INVENTED = key(91), key(92)
-HOUR = 3_600_000
-
-
-class Siege(Estate):
-    """An estate with a policy in force, and a rogue host `pi` whose owner is another one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.policy = self.set("ben@lap", "collaborate", "ana@desk")
-        self.settle()
-        self.pi, self.eve = self.add("pi", "eve", 30, seed=8)
-        self.foreign = key(8)
-        self.before = self.line()
-        assert self.level() == "collaborate"
-
-    def draft(self, kind: str = "policy") -> dict[str, Any]:
-        """What our owner would sign on `desk` next: all for eve's and ana's mail."""
-        self.pass_ms()
-        if kind == "revoke":
-            return content(self.owner.draft("revoke", all=True))
-        wanted = {"to": ["ben@lap"], "level": "yolo", "from": ["local", "host:pi"]}
-        return content(self.owner.draft("policy", **wanted))
-
-    def forged(self, *keys: SigningKey, kind: str = "policy", **changes: Any) -> Record:
-        """The draft with changes, signed by our owner or by `keys`."""
-        payload = {**self.draft(kind), **changes}
-        return record_of(wire(kind, payload, *(keys or (self.owner.key,))))
-
-    def is_as_before(self) -> bool:
-        """Mail of ana's is under the same policy, that of the rogue host's under none."""
-        same = self.line() == self.before
-        return same and self.line_of(self.pi, self.eve).startswith("policy: ask (read")
-
-    def goes_on(self) -> bool:
-        """The link lives: what the owner signs now holds there, and is gone when taken back."""
-        newest = self.set("ben@lap", "autonomous", "ana@desk")
-        self.settle()
-        held = f"record {newest}" in self.line() and self.level() == "autonomous"
-        self.revoke(newest)
-        self.settle()
-        return held and self.level() == "ask"
-
-    def refusals(self, by: PairedDesk) -> list[str]:
-        """The codes of what `lap` has refused of a host."""
-        places = self.there.places(by.label)
-        nacks = [one.record.payload for one in places if one.record and one.record.kind == "nack"]
-        return [text.partition('"code":"')[2].partition('"')[0] for text in nacks]
-
-
-@pytest.fixture
-def siege() -> Iterator[Siege]:
-    made = Siege()
-    yield made
-    made.close()
+__all__ = ["siege_of_test"]
 
 
 # -- whose word it is -----------------------------------------------------------------------------
@@ -503,114 +449,3 @@ def test_a_refusal_of_what_is_no_record_of_the_owners_is_about_mail(siege: Siege
     nack = Nack("0" * 26, None, "wrong-issuer", "")
     context, peer = siege.here.dispatcher.context(), siege.here.peer("lap")
     assert siege.here.do(lambda tx: following.refused(context, tx, peer, nack)) is None
-
-
-# -- the owner's key ------------------------------------------------------------------------------
-
-
-def _rotated(siege: Siege, to: SigningKey = INVENTED) -> Wire:
-    """The owner changes the key on `desk`."""
-    siege.pass_ms()
-    draft = siege.owner.draft("rotate", public_key=to.public.hex())
-    record = siege.owner.signed(draft, to)
-    siege.owner.apply(record)
-    siege.owner.key = siege.owner_there.key = to
-    return record
-
-
-def test_a_change_of_the_key_reaches_the_hosts_of_the_owner(siege: Siege) -> None:
-    mine = siege.set("ben", "autonomous", "ana@desk", on=siege.owner_there)
-    siege.settle()
-    former = siege.owner.key
-    _rotated(siege)
-    siege.settle()
-    shown = siege.there.call(nobody(), "owner.show")
-    assert shown["owner"]["key_id"] == key_id("owner", INVENTED.public)
-    assert shown["former"] == [key_id("owner", former.public)]
-    assert f"record {mine}" in siege.line(), "what the former key signed here holds on"
-    assert siege.goes_on()
-
-
-def test_a_former_key_signs_nothing_more_on_any_chain(siege: Siege) -> None:
-    siege.set("ben", "collaborate", "ana@desk", on=siege.owner_there)
-    siege.settle()
-    former = siege.owner.key
-    _rotated(siege)
-    siege.settle()
-    before = siege.line()
-    assert siege.level() == "collaborate"
-    siege.bring(siege.forged(former, owner=key_id("owner", former.public)))
-    assert siege.refusals(siege.here)[-1] == "wrong-issuer"
-    again: dict[str, Any] = {
-        "version": 1,
-        "previous": None,
-        "owner": key_id("owner", former.public),
-    }
-    siege.bring(siege.forged(former, **again))
-    assert siege.line() in (before, before.replace("collaborate", "ask")) or siege.level() == "ask"
-    assert siege.goes_on()
-
-
-def test_what_the_former_key_signed_here_unseen_by_the_other_host_is_void(siege: Siege) -> None:
-    siege.set("ben", "collaborate", "ana@desk", on=siege.owner_there)
-    siege.settle()
-    siege.set("ben", "yolo", "ana@desk", on=siege.owner_there)
-    _rotated(siege)
-    siege.settle()
-    assert "signed by no key of the owner's" in siege.line()
-    assert siege.goes_on()
-
-
-def test_a_key_change_again_or_by_a_former_key_is_refused(siege: Siege) -> None:
-    first = siege.owner.key
-    record = record_of(_rotated(siege))
-    siege.settle()
-    siege.bring(record)
-    back = content(siege.owner.draft("rotate", public_key=STRANGER.public.hex()))
-    back["previous"] = key_id("owner", first.public)
-    siege.bring(record_of(wire("rotate", back, first, STRANGER)))
-    assert siege.there.rows("SELECT count(*) FROM owner_keys") == [(2,)]
-    assert siege.goes_on()
-
-
-def test_a_change_back_to_a_former_key_is_refused_and_holds_nothing_up(siege: Siege) -> None:
-    """Signed by both keys: what was given up, perhaps since somebody has it, never comes back."""
-    first = siege.owner.key
-    _rotated(siege)
-    siege.settle()
-    back = content(siege.owner.draft("rotate", public_key=STRANGER.public.hex()))
-    back |= {"owner": key_id("owner", first.public), "public_key": first.public.hex()}
-    siege.bring(record_of(wire("rotate", back, siege.owner.key, first)))
-    assert siege.refusals(siege.here) == ["conflict"]
-    assert siege.goes_on()
-
-
-def test_hosts_on_which_the_key_was_changed_at_once_go_apart_and_are_told(siege: Siege) -> None:
-    for owner, heir in ((siege.owner, INVENTED), (siege.owner_there, STRANGER)):
-        draft = owner.draft("rotate", public_key=heir.public.hex())
-        owner.apply(owner.signed(draft, heir))
-        owner.key = heir
-    siege.settle()
-    for host, heir in ((siege.here, INVENTED), (siege.there, STRANGER)):
-        owner_id = host.call(nobody(), "owner.show")["owner"]["key_id"]
-        assert owner_id == key_id("owner", heir.public)
-        told = [one["subject"] for one in host.call(TERMINAL, "owner.inbox")["messages"]]
-        assert [text.endswith("refuses a record that you signed (rotate)") for text in told] == [
-            True
-        ]
-    siege.set("ben@lap", "yolo", "ana@desk")
-    siege.settle()
-    assert siege.line() == siege.before, "what holds there is what was signed before"
-
-
-def test_a_third_host_hears_of_the_new_key_before_it_hears_what_that_signed(siege: Siege) -> None:
-    """Also where the host on which the key was changed cannot be reached from there."""
-    vm, _ = siege.add("vm", "cat", 40)
-    _rotated(siege)
-    siege.settle()
-    siege.set("cat@vm", "collaborate", "ben", on=siege.owner_there)
-    settle(siege.there, vm)
-    [listed] = vm.call(nobody(), "policy.list", to="cat")["policies"]
-    assert (listed["to"], listed["in_effect"]) == (["cat"], True)
-    settle(siege.here, vm)
-    assert vm.call(nobody(), "owner.show")["owner"]["key_id"] == siege.owner.id
