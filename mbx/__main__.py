@@ -27,6 +27,14 @@ def _run(arguments: list[str]) -> int:
 
         gc.enable()  # it runs as long as its client
         return connect(os.environ)
+    if arguments[:1] == ["hook"] and "--cli" in arguments and "--help" not in arguments:
+        from mbx.hooks.events import main as hook
+
+        return hook(arguments[1:], os.environ)
+    if arguments[:1] == ["statusline"] and len(arguments) == 2 and arguments[1][:1] != "-":
+        from mbx.hooks.statusline import main as show
+
+        return show(arguments[1], os.environ)
     from mbx.cli.main import run
 
     return run(arguments)

@@ -33,7 +33,9 @@ _MARKS = frozenset(
         "start.lock",
     )
 )
-_FOLDERS = frozenset(("run", "sessions", "floor"))  # other programs have such too
+_FOLDERS = frozenset(
+    ("run", "sessions", "snapshots", "floor", "bin")
+)  # other programs have such too
 
 
 class Paths:
@@ -113,10 +115,11 @@ class Paths:
 
     def session_file(self, cli: str, session_id: str) -> str:
         """The credential file of one conversation, named by a digest: no id leaves the folder."""
-        import hashlib
+        return os.path.join(self.sessions_dir(), f"{session_name(cli, session_id)}.json")
 
-        name = hashlib.sha256(f"{cli}\0{session_id}".encode("utf-8", "surrogatepass")).hexdigest()
-        return os.path.join(self.sessions_dir(), f"{name}.json")
+    def snapshots_dir(self) -> str:
+        """The folder of what hooks and status lines read: a file for each session, and signs."""
+        return os.path.join(self.run_dir(), "snapshots")
 
     def _text(self, slot: str) -> str:
         value: str = object.__getattribute__(self, slot)
@@ -135,6 +138,13 @@ class Paths:
 
     def __repr__(self) -> str:
         return f"Paths(home={self.home()!r}, run={self.run_dir()!r})"
+
+
+def session_name(cli: str, session_id: str) -> str:
+    """What the files of a conversation are called."""
+    import hashlib
+
+    return hashlib.sha256(f"{cli}\0{session_id}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def make_folder(path: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mbx.core import limits
+from mbx.core.clients import ACTS, CLIENTS, FORMS, Client
 from mbx.core.errors import EXIT_STATUS
 from mbx.core.frames import (
     BYES,
@@ -31,6 +32,8 @@ from mbx.daemon.gate import Access
 from mbx.daemon.methods import METHODS
 from mbx.daemon.methods.table import Method
 from mbx.daemon.params import Params
+from mbx.hooks.scripts import hook_command, statusline_command
+from mbx.paths import Paths
 from mbx.store.database import PRAGMAS
 from mbx.store.migrate import migrations
 from scripts.recordings import Exchange, Recording, record
@@ -369,6 +372,7 @@ _FILES: Final = {
     "run/start.lock": "Locked by whoever starts the daemon, so that many starters start one.",
     "run/sessions": "Credentials of sessions that hold an identity.",
     "run/sessions/SHA256.json": "One credential: `{identity, epoch, token}`.",
+    "run/snapshots": "What hooks and status lines read ([hooks](hooks.md)).",
 }
 
 
@@ -392,6 +396,53 @@ def operations_start_errors() -> str:
 
 # -- all of it -------------------------------------------------------------------------------------
 
+# -- hooks -----------------------------------------------------------------------------------------
+
+_ACT_WORDS: Final = {
+    "start": "session begins",
+    "prompt": "prompt is sent",
+    "tool": "tool was used",
+    "stop": "turn ends",
+    "end": "session ends",
+    "guard": "tool is about to be used",
+}
+
+
+def hook_forms() -> str:
+    """How a text reaches a client."""
+    return _table(
+        ("form", "what is printed"), [(f"`{name}`", f"`{form}`") for name, form in FORMS.items()]
+    )
+
+
+def hook_clients() -> str:
+    """Each client's hooks, one table a client."""
+    return "\n\n".join(_hooks_of(client) for client in CLIENTS.values())
+
+
+def _hooks_of(client: Client) -> str:
+    rows = [
+        (_ACT_WORDS[act], f"`{client.events[act]}`", f"`{client.forms[act]}`")
+        for act in ACTS
+        if act in client.events
+    ]
+    said = f"The conversation is `{client.session_field}` of its event"
+    said += f", and now in `{client.variable}`." if client.variable else "."
+    ends = ", ".join(f"`{reason}`" for reason in sorted(client.ends))
+    said += (
+        f" It really ends for the reasons {ends}." if ends else " Its end is that of its process."
+    )
+    parts = [f"### {client.name}", said, _table(("when", "its event", "form"), rows)]
+    return "\n\n".join(parts)
+
+
+def hook_command_lines() -> str:
+    """The command lines of one client, as setup gives them."""
+    paths = Paths("MBX_HOME", "MBX_HOME/run")
+    lines = [hook_command(paths, "claude", event) for event in CLIENTS["claude"].events.values()]
+    return "```sh\n" + "\n".join([*lines, statusline_command(paths, "claude")]) + "\n```"
+
+
 PAGES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
     "README.md": {"transcript": readme_transcript},
     "docs/protocol-local.md": {
@@ -412,6 +463,7 @@ PAGES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
         "schema": storage_schema,
     },
     "docs/operations.md": {"start errors": operations_start_errors},
+    "docs/hooks.md": {"command": hook_command_lines, "forms": hook_forms, "clients": hook_clients},
 }
 """Page -> name of a generated part -> what makes it."""
 

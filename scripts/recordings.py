@@ -425,6 +425,7 @@ def _awaited(speaker: Speaker, told: Any, is_there: Callable[[Any], Any]) -> Non
 def _bind(talk: _Conversation, hook: Speaker, stranger: Speaker) -> None:
     """A hook of one of many conversations gets a ticket, which is good in its process alone."""
     talk.speak(hook, "hello", keep=False, session={"cli": "codex", "id": "thread-7"})
+    talk.speak(hook, "session.hook", event="start", session="thread-7")
     told = talk.speak(hook, "session.ticket")
     talk.speak(stranger, "session.whoami", bind=told["ticket"])
 
@@ -519,8 +520,11 @@ def _command(home: Path, *words: str) -> None:
 
 
 def _files(home: Path) -> list[tuple[str, str]]:
-    """(mode, path below the home) of all that a running daemon keeps, in order of the path."""
-    found = [home, *sorted(home.rglob("*"))]
+    """(mode, path below the home) of all that a running daemon keeps, in order of the path.
+
+    But for single snapshots, which come a moment after what they tell of.
+    """
+    found = [home, *sorted(one for one in home.rglob("*") if one.parent.name != "snapshots")]
     named = [(stat.filemode(path.lstat().st_mode), path.relative_to(home)) for path in found]
     digest = re.compile(r"[0-9a-f]{64}")
     return list(dict.fromkeys((mode, digest.sub("SHA256", str(path))) for mode, path in named))

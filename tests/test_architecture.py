@@ -28,7 +28,7 @@ from tests.support.rules import (
 # target is the version number and nothing else.
 LAYERS: dict[str, set[str]] = {
     "mbx": set(),
-    "mbx.__main__": {"mbx", "mbx.cli", "mbx.connector", "mbx.run"},
+    "mbx.__main__": {"mbx", "mbx.cli", "mbx.connector", "mbx.hooks", "mbx.run"},
     "mbx.core": {"mbx.core"},
     "mbx.store": {"mbx.core", "mbx.store"},
     "mbx.daemon": {
@@ -41,8 +41,11 @@ LAYERS: dict[str, set[str]] = {
         "mbx.mcp.guide",
         "mbx.paths",
         "mbx.seclusion",
+        "mbx.telling",
         "mbx.wire",
     },
+    "mbx.hooks": {"mbx", "mbx.core", "mbx.hooks", "mbx.paths", "mbx.telling", "mbx.wire"},
+    "mbx.telling": {"mbx.core"},
     "mbx.connector": {
         "mbx.client",
         "mbx.core",
@@ -79,6 +82,7 @@ LAYERS: dict[str, set[str]] = {
         "mbx.cli.authority",
         "mbx.cli.pairing",
     },
+    "mbx.cli.commands.hook": {"mbx.core", "mbx.paths", "mbx.cli", "mbx.hooks"},
     "mbx.cli.commands.doctor": {
         "mbx.core",
         "mbx.paths",
@@ -130,9 +134,9 @@ HOMES: dict[str, set[str]] = {
 # The core does no I/O: these standard modules and no others. `hmac` computes like hashlib, and
 # `ipaddress` reads texts: neither asks the machine for anything.
 CORE_STDLIB = set(
-    "abc base64 binascii bisect collections dataclasses datetime difflib enum functools hashlib "
-    "heapq hmac ipaddress itertools json math operator re string struct textwrap types typing "
-    "unicodedata".split()
+    "__future__ abc base64 binascii bisect collections dataclasses datetime difflib enum functools "
+    "hashlib heapq hmac ipaddress itertools json math operator re string struct textwrap types "
+    "typing unicodedata".split()
 )
 
 # What the commands load must stay light (tests/test_surface.py weighs it).
@@ -154,6 +158,8 @@ LIGHT = {
     "mbx.cli.pairing",
     "mbx.cli.commands.owner",
     "mbx.connector",
+    "mbx.hooks",
+    "mbx.telling",
     "mbx.mcp",
     "mbx.mcp.guide",
     "mbx.project",
@@ -327,6 +333,8 @@ RULES = [
             ("mbx.owner.keyfile", "from mbx.daemon import keystore"),
             ("mbx.daemon.authority", "from mbx.owner import keyfile"),
             ("mbx.cli.output", "from mbx.owner.terminal import Terminal"),
+            ("mbx.daemon.app", "from mbx.hooks import scripts"),
+            ("mbx.hooks.events", "from mbx.daemon import hooktool"),
             ("mbx.surprise", "import os"),
         ],
         good=[

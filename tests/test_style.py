@@ -38,6 +38,16 @@ COVERED_BY: dict[str, str] = {
     "mbx.cli.commands.guide": "e2e/test_mcp.py",
     "mbx.cli.commands.join": "e2e/test_pairing.py",
     "mbx.cli.commands.mcp": "e2e/test_mcp.py",
+    "mbx.cli.commands.hook": "e2e/test_hook_trouble.py",
+    "mbx.hooks.asking": "e2e/test_hook_trouble.py",
+    "mbx.hooks.deadline": "e2e/test_hook_trouble.py",
+    "mbx.hooks.place": "e2e/test_hooks.py",
+    "mbx.hooks.events": "e2e/test_hooks.py",
+    "mbx.hooks.statusline": "e2e/test_hook_trouble.py",
+    "mbx.daemon.hooktool": "e2e/test_hooks.py",
+    "mbx.daemon.methods.hooks": "e2e/test_hooks.py",
+    "mbx.daemon.snapshotfiles": "e2e/test_hooks.py",
+    "mbx.daemon.workers.snapshots": "e2e/test_hooks.py",
     "mbx.cli.commands.pair": "e2e/test_pairing.py",
     "mbx.cli.commands.policy": "cli/test_authority.py",
     "mbx.cli.commands.takeover": "cli/test_authority.py",
@@ -302,7 +312,7 @@ def test_the_rule_lets_its_good_samples_pass(rule: Rule) -> None:
 def test_each_limit_names_its_unit_or_is_a_count() -> None:
     units = ("_BYTES", "_CHARS", "_DAYS", "_MS", "_ROWS", "_S")
     counts = ("_MAX", "_UNITS", "_KEPT")
-    numbers = [name for name, value in vars(limits).items() if isinstance(value, int)]
+    numbers = [name for name, value in vars(limits).items() if type(value) is int]
     assert [name for name in numbers if not name.endswith(units + counts)] == []
 
 

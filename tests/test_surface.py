@@ -177,6 +177,33 @@ def test_a_light_command_loads_nothing_heavy(
     assert loaded & HEAVY == set()
 
 
+# `_json` is the C half of `json`, without its regular expressions.
+HOOK_PARTS = {"mbx", "__future__", "_json", "gc"}
+HOOK_HEAVY = HEAVY | set("click dataclasses enum functools hashlib json re socket typing".split())
+
+
+def test_a_hook_below_its_script_loads_next_to_nothing(home: Path) -> None:
+    words = ["--folder", str(home), "--own", "1-1", "--script"]
+    done, loaded = weigh(home, "hook", "UserPromptSubmit", "--cli", "claude", *words)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert loaded - HOOK_PARTS == set()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["hook", "Stop", "--cli", "codex"], ["statusline", "claude"]], ids=" ".join
+)
+def test_a_hook_and_a_status_line_load_nothing_heavy(home: Path, arguments: list[str]) -> None:
+    done, loaded = weigh(home, *arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert loaded & HOOK_HEAVY == set()
+
+
+def test_a_hook_that_must_ask_the_daemon_loads_no_more_than_the_socket_and_json(home: Path) -> None:
+    done, loaded = weigh(home, "hook", "SessionStart", "--cli", "claude")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert loaded & (HEAVY | {"click", "socket", "selectors", "hashlib", "dataclasses"}) == set()
+
+
 def test_the_scale_shows_what_a_command_loads(home: Path) -> None:
     weighing = WEIGH.replace("from mbx.__main__ import main", "import sqlite3, pathlib; main = int")
     report = home / "modules"

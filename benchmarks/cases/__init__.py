@@ -6,6 +6,7 @@ from typing import Final
 from benchmarks.cases import (
     disk,
     everyone,
+    hooks,
     idle,
     inbox,
     lease,
@@ -28,6 +29,8 @@ CASES: Final[dict[str, Callable[[Workshop, Report], None]]] = {
     "S6": relay.run,
     "S7": told.run,
     "S8": start.run,
+    "S9": hooks.run,
+    "S10": hooks.run_printing,
     "S11": tools.run,
     "S12": weight.run,
     "S13": idle.run,

@@ -78,6 +78,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "join": ("join:join", "Pair with a machine that shows a code."),
     "audit": ("audit:audit", "See what was done here, and whether the log of it is whole."),
     "mcp": ("mcp:mcp", "Speak MCP on standard input and output, for an agent CLI."),
+    "hook": ("hook:hook", "Print what an agent CLI's hook says at an event; setup installs it."),
+    "statusline": (
+        "hook:statusline",
+        "Print the status line of this process's session; setup installs it.",
+    ),
     "guide": ("guide:guide", "Print how an agent works with its mailbox."),
     "daemon status": ("daemon:status", "Say whether the daemon runs; never starts it."),
     "daemon start": ("daemon:start", "Start the daemon in the background."),

@@ -1,6 +1,10 @@
 """Every limit of mbx, once. Units are in the names; each has tests at -1, 0 and +1."""
 
-from typing import Final
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself is too heavy for a hook
+    from typing import Final
 
 # Names (two labels of the grammar in names.py: an identity or a host).
 NAME_MIN_CHARS: Final = 2
@@ -201,6 +205,26 @@ ANSWERS_WAITING_MAX: Final = 10_000
 """Receipts, refusals and directories that wait for one peer, before what must be refused waits."""
 TOMBSTONE_MS: Final = 7 * 24 * 60 * 60 * 1000
 """For so long an acknowledged place can be offered again, and its head be compared."""
+
+# Hooks and status line.
+HOOK_DEADLINE_MS: Final = 1_000
+"""For everything that a hook does, from its first line on."""
+HOOK_INPUT_MAX_BYTES: Final = 4 * 1024 * 1024
+"""Of the event that a client writes to a hook; more is left unread."""
+HOOK_STOPS_HOUR_MAX: Final = 12
+"""So often in an hour mail keeps the turns of one session going; further mail waits."""
+HOOK_MISSES_MAX: Final = 1_000_000
+"""Counted no further."""
+SNAPSHOT_STALE_MS: Final = 10_000
+"""A snapshot is believed as long as the daemon gave a sign of life within this."""
+SNAPSHOT_BEAT_MS: Final = 3_000
+"""How often it gives one: three of them may fail."""
+SNAPSHOT_ROWS_MAX: Final = 64
+"""Unread messages that are told apart as new or not, the newest."""
+SNAPSHOT_MAX_BYTES: Final = 16 * 1024
+"""Of one session's file: 64 rows with the longest addresses take 8 KiB."""
+SNAPSHOTS_MAX: Final = 1_024
+"""Sessions that are written for; twice the connections of one daemon."""
 
 # Daemon.
 GROUP_MAX_UNITS: Final = 64

@@ -12,8 +12,9 @@ from typing import Any, Final
 from mbx import __version__
 from mbx.core.endpoints import Endpoint
 from mbx.core.errors import MbxError
+from mbx.core.evidence import Lineage
 from mbx.core.limits import STOP_DEADLINE_MS
-from mbx.daemon import booting
+from mbx.daemon import booting, hooktool
 from mbx.daemon.booting import Boot
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.credentials import Credentials
@@ -21,12 +22,14 @@ from mbx.daemon.dispatch import PROTOCOL, Dispatcher, Work
 from mbx.daemon.effects import (
     Arrived,
     Authorised,
+    Called,
     Effect,
     Ended,
     Glimpsed,
     Granted,
     HandOn,
     Mend,
+    Relabelled,
     Renamed,
     Retired,
     Revive,
@@ -49,10 +52,12 @@ from mbx.daemon.processes import DeathWatch, above, boot_id, evidence
 from mbx.daemon.proven import Proven
 from mbx.daemon.relay import Relay
 from mbx.daemon.secondplace import SecondPlace
+from mbx.daemon.snapshotfiles import SnapshotFiles
 from mbx.daemon.tickets import Tickets
 from mbx.daemon.watching import Watchers
 from mbx.daemon.workers.committer import Committer
 from mbx.daemon.workers.indexer import Indexer
+from mbx.daemon.workers.snapshots import Snapshots
 from mbx.daemon.workers.timers import Timers
 from mbx.daemon.world import World
 from mbx.kernel.addresses import own_addresses
@@ -145,29 +150,40 @@ class Daemon:
         self._tickets = Tickets(world)
         self._watchers = Watchers(self._dispatcher.glance, self._submit)
         self._pipes = Pipes(_load_mcp, journal.write)
-        self._face = LocalFace(
-            Office(
-                user_id=os.geteuid(),
-                host_label=boot.host.label,
-                home=printable(paths.home()),
-                known=self._holders.known,
-                grant_of=self._holders.grant_of,
-                accept=self._accept,
-                arrival=self._dispatcher.arrival,
-                met=self._encounters.met,
-                submit=self._submit,
-                redeem=self._tickets.redeem,
-                watchers=self._watchers,
-                pipes=self._pipes,
-                log=journal.write,
-            )
-        )
+        self._snapshots = Snapshots(SnapshotFiles(paths), self._submit, journal.write)
+        self._face = LocalFace(self._office(paths, boot))
         self._door = Door(paths.socket_path(), self._face.connection, journal.write)
         self._credentials.keep_only({(row.cli, row.session_id) for row, _ in boot.sessions})
+        self._take_up(boot)
+
+    def _office(self, paths: Paths, boot: Boot) -> Office:
+        """What local faces need of this daemon."""
+        return Office(
+            user_id=os.geteuid(),
+            host_label=boot.host.label,
+            home=printable(paths.home()),
+            known=self._holders.known,
+            grant_of=self._holders.grant_of,
+            accept=self._accept,
+            arrival=self._dispatcher.arrival,
+            met=self._encounters.met,
+            submit=self._submit,
+            redeem=self._tickets.redeem,
+            watchers=self._watchers,
+            pipes=self._pipes,
+            current=self._encounters.current,
+            answer_hook=self._answer_hook,
+            log=self._journal.write,
+        )
+
+    def _take_up(self, boot: Boot) -> None:
+        """Go on with the sessions that the store tells of."""
         for row, name in boot.sessions:
             self._holders.restore(row, name)
+            self._snapshots.restore(row)
         for effect in boot.effects:
             self._perform(effect)
+            self._snapshots.heed(effect)
 
     async def serve(self, announce: Announce) -> None:
         """Listen, answer, end in order."""
@@ -189,6 +205,7 @@ class Daemon:
                     self._door,
                     self._relay,
                     self._pipes,
+                    self._snapshots,
                 )
                 tasks = [group.create_task(worker.serve()) for worker in workers]
                 announce()
@@ -259,6 +276,7 @@ class Daemon:
         if isinstance(outcome, Committed):
             for effect in outcome.value.effects:
                 self._perform(effect)
+                self._snapshots.heed(effect)
                 self._relay.heed(effect)
                 self._pairings.heed(effect)
             if outcome.value.sequel is not None:
@@ -277,8 +295,8 @@ class Daemon:
                 self._lease_changed(effect)
             case Revive():
                 self._inside(self._dispatcher.revival(effect))
-            case Renamed():
-                self._holders.renamed(effect)
+            case Renamed() | Relabelled() | Called():
+                self._called_otherwise(effect)
             case HandOn():
                 self._hand_on(effect.identity_no)
             case Authorised():
@@ -295,6 +313,10 @@ class Daemon:
     def _follow_audit(self) -> None:
         """Have the second place know how far the audit log goes, if it has moved."""
         self._committer.read(self._second_place.look, self._second_place.follow, brief=True)
+
+    def _answer_hook(self, lineage: Lineage, event: str, known: dict[str, Any]) -> dict[str, Any]:
+        now_ms = self._dispatcher.world.now_ms()
+        return hooktool.answer(self._snapshots, lineage, event, known, now_ms)
 
     def _network_state(self) -> NetworkState:
         return self._relay.state
@@ -321,6 +343,15 @@ class Daemon:
             self._keep(effect)
         elif isinstance(effect, Ended):
             self._credentials.remove(effect.cli, effect.session_id, effect.epoch)
+
+    def _called_otherwise(self, effect: Renamed | Relabelled | Called) -> None:
+        if isinstance(effect, Renamed):
+            self._holders.renamed(effect)
+        elif isinstance(effect, Called):
+            self._encounters.name(effect.process, effect.called)
+        else:
+            self._holders.relabelled(effect)
+            self._credentials.rename(effect.cli, effect.before, effect.session_id)
 
     def _note(self, effect: Seen | Glimpsed) -> None:
         """What is kept in memory alone."""

@@ -44,6 +44,13 @@ class Credentials:
             with suppress(OSError):
                 os.unlink(self._paths.session_file(cli, session_id))
 
+    def rename(self, cli: str, before: str, session_id: str) -> None:
+        """A session goes by another label; a file that is missing is made again by the timers."""
+        with suppress(OSError):
+            os.rename(
+                self._paths.session_file(cli, before), self._paths.session_file(cli, session_id)
+            )
+
     def told(self, cli: str, session_id: str) -> tuple[object, object] | None:
         """(identity, epoch) as the credential of this session says; None: none that can be read.
 

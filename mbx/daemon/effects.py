@@ -64,6 +64,33 @@ class Arrived(NamedTuple):
     recipients: tuple[int, ...]
 
 
+class Handled(NamedTuple):
+    """Mail of this mailbox was read or acked: what waits in it became less."""
+
+    identity_no: int
+
+
+class Called(NamedTuple):
+    """A hook told what the one conversation of this process is called now."""
+
+    process: Process
+    called: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relabelled:
+    """A session goes by another label; `called` is what its client calls the conversation now.
+
+    `before`: its label up to now, by which its credential is found.
+    """
+
+    process: Process
+    cli: str
+    before: str
+    session_id: str
+    called: str
+
+
 class Queued(NamedTuple):
     """Something was given a place in the streams to these paired hosts (their keys)."""
 
@@ -187,7 +214,10 @@ Effect = (
     | HandOn
     | Retired
     | Glimpsed
+    | Handled
     | Mend
+    | Called
+    | Relabelled
     | Renamed
     | Waiting
     | Granted

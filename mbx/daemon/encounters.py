@@ -5,6 +5,7 @@ says a word, such as ``mbx whoami``.
 """
 
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from mbx.core.evidence import Lineage, Process, own_id
@@ -32,6 +33,7 @@ class Encounters:
 
     def __init__(self) -> None:
         self._met: OrderedDict[Encounter, None] = OrderedDict()
+        self._called: OrderedDict[Process, str] = OrderedDict()
 
     def met(self, lineage: Lineage) -> None:
         """A caller whose session is known said hello."""
@@ -43,9 +45,27 @@ class Encounters:
         if len(self._met) > KEPT_MAX:
             self._met.popitem(last=False)
 
+    def name(self, process: Process, called: str) -> None:
+        """A hook told what the one conversation of a process is called now."""
+        self._called[process] = called
+        self._called.move_to_end(process)
+        if len(self._called) > KEPT_MAX:
+            self._called.popitem(last=False)
+
+    def current(self, lineage: Lineage) -> Lineage:
+        """The same session by what its hooks call it now: a tool's connection is older than that.
+
+        In a process of many conversations the connection is of one, and of no other.
+        """
+        known = self._called.get(lineage.process) if lineage.process is not None else None
+        if known is None or lineage.shared or known == lineage.session_id:
+            return lineage
+        return replace(lineage, session_id=known)
+
     def forget(self) -> None:
         """Nobody is known any more, as at a start."""
         self._met.clear()
+        self._called.clear()
 
     def called(self, cli: str, session_id: str) -> list[Encounter]:
         """Those that go by this name, or whose process does, newest first."""

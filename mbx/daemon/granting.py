@@ -10,7 +10,7 @@ from mbx.core.limits import LEASE_TIMEOUT_MS
 from mbx.core.record import Sealed
 from mbx.daemon import kinship
 from mbx.daemon.context import Context
-from mbx.daemon.effects import Ended, Granted
+from mbx.daemon.effects import Ended, Granted, Relabelled
 from mbx.daemon.gate import Session
 from mbx.daemon.host import Host
 from mbx.daemon.world import Moment
@@ -173,6 +173,43 @@ def _granted(
     return granted, record.id
 
 
+def recall(context: Context, tx: Tx, session: SessionRow, called: str) -> Relabelled | None:
+    """Its client calls a session's conversation so from now on; None where that is known.
+
+    Only in a process of one conversation, with which its lease goes on. What that conversation held
+    before, if it is one that came back, is not taken from it for others.
+    """
+    is_taken = sessions.is_label_taken(tx, session.cli, called, besides_no=session.no)
+    label = session.own_id if is_taken else called
+    if label == session.session_id:
+        return None
+    renamed = _by_label(tx, session, label)
+    kinship.settle(tx, context.see, renamed, context.moment.now_ms)
+    holds = session.identity_no
+    if holds is not None and not is_taken and waiting.remembered(tx, session.cli, label) is None:
+        waiting.remember(tx, session.cli, label, holds, context.moment.now_ms)
+    return Relabelled(session.process, session.cli, session.session_id, label, called)
+
+
+def hand_back(tx: Tx, moment: Moment, identity: IdentityRow, session: SessionRow) -> Ended:
+    """The end of a session: its lease is free, and its conversation may come back to it.
+
+    Raises MbxError lease-lost.
+    """
+    ended = _give_up(tx, moment, identity, session)
+    _tell(tx, moment, "end", identity, session, epoch=session.epoch)
+    return ended
+
+
+def _give_up(tx: Tx, moment: Moment, identity: IdentityRow, session: SessionRow) -> Ended:
+    row = leases.find(tx, identity.no)
+    lease = transition(row.lease, "release", now_ms=moment.now_ms, epoch=session.epoch)
+    leases.save(tx, identity.no, row.lease, lease)
+    leases.drop_tokens(tx, identity.no, lease.epoch + 1)
+    sessions.unbind(tx, session.no)
+    return _ended(identity.no, session)
+
+
 def release(
     tx: Tx, moment: Moment, identity: IdentityRow, session: SessionRow, called: str
 ) -> Ended:
@@ -180,16 +217,12 @@ def release(
 
     Raises MbxError lease-lost.
     """
-    row = leases.find(tx, identity.no)
-    lease = transition(row.lease, "release", now_ms=moment.now_ms, epoch=session.epoch)
-    leases.save(tx, identity.no, row.lease, lease)
-    leases.drop_tokens(tx, identity.no, lease.epoch + 1)
-    sessions.unbind(tx, session.no)
+    ended = _give_up(tx, moment, identity, session)
     for name in dict.fromkeys((session.session_id, called)):
         waiting.forget(tx, session.cli, name, identity.no)
     waiting.leave_beside(tx, session.no, identity.no)  # they had the same launch, and its wishes
     _tell(tx, moment, "release", identity, session, epoch=session.epoch)
-    return _ended(identity.no, session)
+    return ended
 
 
 def forget(tx: Tx, session: SessionRow, identity_no: int) -> None:

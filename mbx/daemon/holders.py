@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from mbx.core.evidence import Evidence, KnownSession, Process, SessionKey
 from mbx.core.lease import Observation, lag_ms
-from mbx.daemon.effects import Ended, Granted, Renamed, Waiting
+from mbx.daemon.effects import Ended, Granted, Relabelled, Renamed, Waiting
 from mbx.daemon.processes import evidence
 from mbx.daemon.world import World
 from mbx.store.leases import LeaseRow
@@ -141,6 +141,12 @@ class Holders:
         held = self._by_identity.get(effect.identity_no)
         if held is not None:
             held.name = effect.name
+
+    def relabelled(self, effect: Relabelled) -> None:
+        """A session in a process of one conversation goes by another label."""
+        held = self._sessions.get((effect.process, ""))
+        if held is not None:
+            held.key = SessionKey(effect.cli, effect.session_id)
 
     def heard(self, identity_no: int, epoch: int) -> None:
         """A holder made an accepted call."""

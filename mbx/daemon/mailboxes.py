@@ -16,7 +16,7 @@ from mbx.core.text import check_text, cut_did
 from mbx.daemon import addressing, receipting
 from mbx.daemon.authority import Reader
 from mbx.daemon.context import Context
-from mbx.daemon.effects import Effect, Glimpsed
+from mbx.daemon.effects import Effect, Glimpsed, Handled
 from mbx.daemon.gate import Holder, Mailbox, OwnerTerminal
 from mbx.daemon.posting import Place, Recipient
 from mbx.store import audit, exposures, identities, messages
@@ -144,7 +144,8 @@ def mark_read(context: Context, tx: Tx, own: Mailbox, heads: Sequence[Head]) -> 
             epoch=own.epoch,
         )
     facts = [(head.peer_no, _fact(context, own, head, Stage.READ)) for head in fresh]
-    return receipting.state_all(tx, context.host, context.moment, facts, own.epoch)
+    stated = receipting.state_all(tx, context.host, context.moment, facts, own.epoch)
+    return (*stated, Handled(own.identity_no)) if fresh else stated
 
 
 def expose(tx: Tx, holder: Holder, read: Iterable[Exposure | None]) -> None:
@@ -243,7 +244,8 @@ def ack(
     if words.outcome == ACTED_OUTCOME and isinstance(own, Holder):
         _tell_acted(context, tx, own, fresh, words)
     facts = [(head.peer_no, _fact(context, own, head, Stage.ACKED, words)) for head in fresh]
-    return receipting.state_all(tx, context.host, context.moment, facts, own.epoch)
+    stated = receipting.state_all(tx, context.host, context.moment, facts, own.epoch)
+    return (*stated, Handled(own.identity_no)) if fresh else stated
 
 
 def _tell_acted(

@@ -46,6 +46,19 @@ class SystemWorld:
         return self._pool[first : self._used]
 
 
+def uptime_ms() -> int | None:
+    """Since the machine's start, as ``/proc/uptime`` says it: what a shell reads too, or None.
+
+    Not for deadlines: a container's may differ from the clocks'.
+    """
+    try:
+        with open("/proc/uptime", "rb") as file:
+            seconds, _, hundredths = file.read(64).split()[0].partition(b".")
+        return int(seconds) * 1000 + int(hundredths[:2].ljust(2, b"0")) * 10
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 class ClockSteps:
     """Whether the wall clock was set, as seen by whoever reads it for something that is kept.
 

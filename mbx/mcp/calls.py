@@ -93,6 +93,11 @@ def _read(arguments: Arguments, around: Surroundings) -> list[Step]:
     return [Step("mail.read", {**arguments, "max_bytes": share})]
 
 
+def _hook(arguments: Arguments, around: Surroundings) -> list[Step]:
+    called = {"session": arguments["session"]} if arguments.get("session") else {}
+    return [Step("session.hook", {"event": "called", **called})]
+
+
 def _one(method: str, *, keyed: bool = False) -> Callable[[Arguments, Surroundings], list[Step]]:
     return lambda arguments, around: [Step(method, arguments, keyed)]
 
@@ -110,6 +115,7 @@ _STEPS: Final[Mapping[str, Callable[[Arguments, Surroundings], list[Step]]]] = M
         "mbx_thread": _one("mail.thread"),
         "mbx_search": _one("mail.search"),
         "mbx_sent": _one("mail.sent"),
+        "mbx_hook": _hook,
     }
 )
 

@@ -13,6 +13,9 @@ from typing import Any, Final
 Schema = Mapping[str, Any]
 """JSON Schema of one argument, with the few words that every client takes."""
 
+HOOK: Final = "mbx_hook"
+"""The tool for the clients' hooks of the type `mcp_tool`; no model has a use for it."""
+
 _KINDS: Final = ("message", "request", "reply", "status", "decision", "alert", "task")
 _OUTCOMES: Final = ("acted", "replied", "noted", "declined", "superseded")
 
@@ -208,6 +211,14 @@ TOOLS: Final[tuple[Mapping[str, Any], ...]] = (
         "Sent mail",
         "What became of the mail you sent: read, acked, what was done. Next: wait, or write again.",
         {"id": _TEXT, "cursor": _TEXT, "limit": _COUNT},
+        reads=True,
+    ),
+    _tool(
+        HOOK,
+        "Hook",
+        "For hooks of the agent CLI, not for you: it prints what a hook prints. Next: mbx_whoami.",
+        {"event": _TEXT, "session": _TEXT},
+        ("event",),
         reads=True,
     ),
 )

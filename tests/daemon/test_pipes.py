@@ -191,6 +191,9 @@ class Unread:
     def ask(self, method: str, params: Any, done: Any) -> None:
         raise AssertionError("nobody reads the lines")
 
+    def hook_answer(self, event: str, known: dict[str, Any]) -> dict[str, Any]:
+        raise AssertionError("nobody reads the lines")
+
     def write_line(self, line: bytes) -> None:
         self.written.append(line)
 

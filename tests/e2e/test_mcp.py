@@ -129,7 +129,7 @@ def test_without_identity_only_three_tools_answer_and_the_others_say_what_to_cal
         "query": "q",
     }
     for tool in TOOLS:
-        if tool["name"] in ("mbx_whoami", "mbx_identity", "mbx_agents"):
+        if tool["name"] in ("mbx_whoami", "mbx_identity", "mbx_agents", "mbx_hook"):
             continue
         needed = tool["inputSchema"].get("required", ())
         told = session.refusal(tool["name"], **{name: samples[name] for name in needed})

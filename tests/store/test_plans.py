@@ -19,6 +19,7 @@ from mbx.store import (
     owners,
     peers,
     search,
+    unread,
 )
 from mbx.store.migrate import open_store
 
@@ -74,6 +75,7 @@ QUERIES = {
     "identity by skeleton": (identities._BY_SKELETON, "identities_by_skeleton"),
     "identity of a peer": (peers._OF_PEER, "identities_of_peers"),
     "name on a peer": (peers._NAMED, "identities_of_peers_by_name"),
+    "newest unread": (unread._NEWEST, "deliveries_open"),
     "places of a stream": (outbox._PLACES, "PRIMARY KEY (peer_no=? AND seq>?)"),
     "messages never offered": (outbox._NEVER_OFFERED, "PRIMARY KEY (peer_no=? AND seq>?)"),
 }

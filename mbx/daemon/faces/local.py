@@ -372,6 +372,10 @@ class LocalConnection(asyncio.Protocol):
         self._party.changing += changing
         self._office.submit(work, settle)
 
+    def hook_answer(self, event: str, known: dict[str, Any]) -> dict[str, Any]:
+        """What a hook of this connection's session prints at an event of its client."""
+        return self._office.answer_hook(self._party.lineage, event, known)
+
     def write_line(self, line: bytes) -> None:
         """Write a line, without its end."""
         self._send(line + b"\n")

@@ -53,6 +53,8 @@ class Office:
         redeem: Callable[[str, Lineage], Lineage],
         watchers: Watchers,
         pipes: Pipes,
+        current: Callable[[Lineage], Lineage],
+        answer_hook: Callable[[Lineage, str, dict[str, Any]], dict[str, Any]],
         log: Callable[..., None],
     ) -> None:
         self.user_id = user_id
@@ -67,6 +69,8 @@ class Office:
         self.redeem = redeem
         self.watchers = watchers
         self.pipes = pipes
+        self.current = current
+        self.answer_hook = answer_hook
         self.log = log
 
 
@@ -186,7 +190,8 @@ class Party:
 
     def caller(self, method: str = "") -> Caller:
         """Who asks, as of now; with its terminal where the method is for the owner's alone."""
-        caller = Caller(self._lineage, self._claimed, self._token_hash)
+        lineage = self._lineage if self._claimed else self._office.current(self._lineage)
+        caller = Caller(lineage, self._claimed, self._token_hash)
         process = self._lineage.process
         if process is not None and not self.changing:
             # Else what it will hold then, its own earlier requests decide.

@@ -15,6 +15,7 @@ from __future__ import annotations  # nested functions would evaluate theirs eac
 import asyncio
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol
 
 from mbx.core.canonical import CanonicalError
@@ -25,7 +26,7 @@ from mbx.daemon.context import Answer
 from mbx.daemon.journal import whence
 from mbx.mcp import arguments, calls, greetings, rendering
 from mbx.mcp.calls import Step, Surroundings
-from mbx.mcp.tools import BY_NAME
+from mbx.mcp.tools import BY_NAME, HOOK
 from mbx.store.database import Committed, Outcome
 
 _NUMBERED: Final = re.compile(rb"([1-9][0-9]{0,15}|0) ")
@@ -42,6 +43,9 @@ class Connected(Protocol):
         self, method: str, params: Mapping[str, Any], done: Callable[[Outcome[Answer]], None]
     ) -> None:
         """Carry out a call of the connection's caller. Raises MbxError when it is refused early."""
+
+    def hook_answer(self, event: str, known: dict[str, Any]) -> dict[str, Any]:
+        """What a hook of the connection's session prints at an event; `known`: of the session."""
 
     def write_line(self, line: bytes) -> None:
         """Write a line, without its end."""
@@ -149,6 +153,8 @@ class Pipe:
             told = arguments.read(tool, given)
             named = told.pop("key", None)
             steps = calls.steps_of(tool, told, Surroundings(self.hello.project))
+            if tool == HOOK:
+                return await self._hooked(str(told["event"]), steps[0])
             result: dict[str, Any] = {}
             for place, step in enumerate(steps):
                 key = calls.key_of(f"mcp.{self.hello.pipe}.{number}", place, named)
@@ -159,6 +165,14 @@ class Pipe:
         return ToolResult(structured, rendering.text(tool, result), _is_all_failed(result))
 
     # -- inside -----------------------------------------------------------------------------------
+
+    async def _hooked(self, event: str, step: Step) -> ToolResult:
+        """The output of a hook; whatever is wrong, it says nothing and holds nobody up."""
+        known: dict[str, Any] = {}
+        with suppress(MbxError):
+            known = await self._asked(step.method, step.params)
+        answer = self._connected.hook_answer(event, known)
+        return ToolResult(answer, codec.encode(answer).decode())
 
     def _read(self, line: bytes) -> Numbered:
         found = _NUMBERED.match(line)

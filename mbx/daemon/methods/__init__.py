@@ -10,6 +10,7 @@ from mbx.daemon.methods import (
     diagnosis,
     health,
     history,
+    hooks,
     identity,
     mail,
     mailbox,
@@ -27,6 +28,7 @@ METHODS: Final[MappingProxyType[str, Method[Any, Any]]] = MappingProxyType(
         method.name: method
         for method in (
             *session.METHODS,
+            *hooks.METHODS,
             *identity.METHODS,
             *mail.METHODS,
             *mailbox.METHODS,

@@ -8,7 +8,7 @@ from typing import Final
 
 from mbx import __version__
 from mbx.core.errors import MbxError
-from mbx.core.evidence import SessionKey, own_id
+from mbx.core.evidence import Lineage, SessionKey, own_id
 from mbx.core.exposure import external_since
 from mbx.core.limits import EXPOSURE_MS, TICKET_TTL_MS
 from mbx.daemon import kinship
@@ -40,7 +40,7 @@ def _whoami(context: Context, tx: Tx, caller: Open, bind: str | None) -> Answer:
         **held,
         "session": session,
         "missed": None,
-        "pending": _pending(tx, caller),
+        "pending": pending_name(tx, lineage),
         "lost": caller.lost,
         "policies": _policies(context, tx, binding) if binding else [],
         "external": _external(context, tx, binding) if binding else None,
@@ -64,12 +64,15 @@ def _ticket(context: Context, tx: Tx, caller: Session, request: None) -> Answer:
             "the process of this session has no other conversation, so that nothing needs a ticket",
             "mbx whoami",
         )
-    text = context.moment.nonce("ticket")
+    text, ticketed = ticket_for(context, caller)
+    return Answer({"ticket": text, "expires_in_s": TICKET_TTL_MS // 1000}, (ticketed,))
+
+
+def ticket_for(context: Context, caller: Session) -> tuple[str, Ticketed]:
+    """A ticket for the caller's conversation, and the effect that makes it good."""
+    text, lineage = context.moment.nonce("ticket"), caller.caller.lineage
     key = SessionKey(lineage.cli, lineage.session_id)
-    return Answer(
-        {"ticket": text, "expires_in_s": TICKET_TTL_MS // 1000},
-        (Ticketed(caller.process, key, digest_of(text)),),
-    )
+    return text, Ticketed(caller.process, key, digest_of(text))
 
 
 def _held(context: Context, tx: Tx, binding: Binding) -> Result:
@@ -140,9 +143,8 @@ def _label(tx: Tx, caller: Open) -> str:
     return own_id(lineage.process, lineage.conversation) if is_taken else lineage.session_id
 
 
-def _pending(tx: Tx, caller: Open) -> str | None:
-    """The name of the identity that the session waits for."""
-    lineage = caller.caller.lineage
+def pending_name(tx: Tx, lineage: Lineage) -> str | None:
+    """The name of the identity that a session waits for."""
     if lineage.process is None:
         return None
     session = sessions.find(tx, lineage.process, lineage.conversation)

@@ -1,0 +1,375 @@
+"""Keeps the snapshots of all sessions: what hooks and status lines print without asking anybody.
+
+It hears of every effect that changes what a session would be told, reads what is so now in one
+snapshot of the store, and writes a file only where it changed: several changes of one turn of the
+loop, or within `_PAUSE_S`, are one write.
+"""
+
+from __future__ import annotations  # nested functions would evaluate theirs each time
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from mbx.core.evidence import Lineage, Process, own_id
+from mbx.core.lease import LeaseState
+from mbx.core.limits import SNAPSHOT_BEAT_MS, SNAPSHOTS_MAX
+from mbx.core.snapshot import HELD, PENDING, SHARED, Row, Snapshot
+from mbx.daemon.context import Answer
+from mbx.daemon.dispatch import Work
+from mbx.daemon.effects import (
+    Arrived,
+    Effect,
+    Ended,
+    Granted,
+    Handled,
+    Relabelled,
+    Renamed,
+    Retired,
+    Waiting,
+)
+from mbx.daemon.snapshotfiles import SnapshotFiles
+from mbx.daemon.world import uptime_ms
+from mbx.store import identities, leases, unread, waiting
+from mbx.store.database import Committed, Outcome, Tx
+from mbx.store.sessions import SessionRow
+from mbx.store.unread import Unread
+from mbx.telling import tell
+
+_PAUSE_S: Final = 0.05
+"""Between two readings: a mailbox that is written to all the time costs twenty a second."""
+
+_PIECE: Final = 16
+"""Sessions that are read in one unit: a brief one stays below a millisecond."""
+
+_HOUR_MS: Final = 3_600_000
+
+_Key = tuple[Process, str]
+
+
+class _Fact(NamedTuple):
+    """What the store says of one session now; `name` is None when there is nothing to tell."""
+
+    name: str | None
+    unread: int = 0
+    rows: tuple[Unread, ...] = ()
+
+
+@dataclass(slots=True)
+class _Session:
+    """One session that has a snapshot; `identity_no` is None while it only waits."""
+
+    no: int
+    process: Process
+    conversation: str
+    cli: str
+    label: str
+    called: str
+    identity_no: int | None = None
+    epoch: int = 0
+    marks: dict[int, int] = field(default_factory=dict)
+    mark: int = 0
+    has_arrival: bool = False
+    shown: Snapshot | None = None
+    text: str = ""
+    outdated: list[str] = field(default_factory=list)
+    """What it was called before; those files go once there is the new one."""
+
+    @property
+    def key(self) -> _Key:
+        return (self.process, self.conversation)
+
+    @property
+    def own(self) -> str:
+        return own_id(self.process, self.conversation)
+
+
+class Snapshots:
+    """The snapshots of all sessions; a worker of the daemon.
+
+    `submit` runs a unit over a snapshot of the store, `log` writes to the journal.
+    """
+
+    def __init__(
+        self,
+        files: SnapshotFiles,
+        submit: Callable[[Work, Callable[[Outcome[Answer]], None]], None],
+        log: Callable[..., None],
+        uptime: Callable[[], int | None] = uptime_ms,
+    ) -> None:
+        self._files = files
+        self._submit = submit
+        self._log = log
+        self._uptime = uptime
+        self._sessions: dict[_Key, _Session] = {}
+        self._dirty: dict[_Key, None] = {}
+        self._changed = asyncio.Event()
+        self._is_failing = False
+
+    def restore(self, row: SessionRow) -> None:
+        """Take up a session from the store at start."""
+        if row.identity_no is not None and row.epoch is not None:
+            called = row.called
+            session = _Session(
+                row.no, row.process, row.conversation, row.cli, row.session_id, called
+            )
+            session.identity_no, session.epoch = row.identity_no, row.epoch
+            self._add(session)
+
+    # -- what happened ----------------------------------------------------------------------------
+
+    def heed(self, effect: Effect) -> None:
+        """Something was committed."""
+        match effect:
+            case Granted():
+                self._granted(effect)
+            case Waiting():
+                self._add(_session(effect))
+            case Ended():
+                session = self._sessions.get((effect.process, effect.conversation))
+                if session is not None and session.epoch == effect.epoch:
+                    self._drop(session)
+            case Relabelled():
+                self._relabelled(effect)
+            case Arrived():
+                self._touch(effect.recipients, has_arrival=True)
+            case Handled() | Renamed() | Retired():
+                self._touch((effect.identity_no,))
+
+    def news(
+        self, lineage: Lineage, make: Callable[[Snapshot, int], str], stop_ms: int | None = None
+    ) -> str:
+        """What a session is to be told now, and has been told with that; "" for nothing.
+
+        `make` gives the text from its snapshot and the mark told last. `stop_ms` (UTC): it keeps a
+        turn going, which is done so many times an hour.
+        """
+        if lineage.process is None:
+            return ""
+        session = self._sessions.get((lineage.process, lineage.conversation))
+        if session is None or session.shown is None:
+            return ""
+        shown, said = session.shown, list[str]()
+
+        def say(told: int) -> bool:
+            said.extend(text for text in (make(shown, told),) if text)
+            return bool(said)
+
+        hour = None if stop_ms is None else stop_ms // _HOUR_MS
+        try:
+            tell(self._files.told_path(session.own), shown.newest, say, hour)
+        except OSError:
+            return ""
+        return said[0] if said else ""
+
+    def _granted(self, effect: Granted) -> None:
+        for other in list(self._sessions.values()):
+            if other.identity_no == effect.identity_no and other.key != (
+                effect.process,
+                effect.conversation,
+            ):
+                self._drop(other)  # it was displaced
+        known = self._sessions.get((effect.process, effect.conversation))
+        session = _session(effect)
+        if known is not None and known.called != effect.session_id and not known.conversation:
+            session.called = known.called if known.called != known.label else effect.session_id
+        session.identity_no, session.epoch = effect.identity_no, effect.epoch
+        self._files.forget_told(session.own)
+        self._add(session)
+
+    def _relabelled(self, effect: Relabelled) -> None:
+        session = self._sessions.get((effect.process, ""))
+        if session is None:
+            return
+        if session.called != effect.called:
+            session.outdated.append(session.called)
+        session.label, session.called = effect.session_id, effect.called
+        self._mark(session)
+
+    def _add(self, session: _Session) -> None:
+        known = self._sessions.get(session.key)
+        if known is None and len(self._sessions) >= SNAPSHOTS_MAX:
+            return
+        if known is not None and known.called != session.called:
+            session.outdated = [*known.outdated, known.called]
+        self._sessions[session.key] = session
+        self._mark(session)
+
+    def _drop(self, session: _Session) -> None:
+        del self._sessions[session.key]
+        self._dirty.pop(session.key, None)
+        for called in (session.called, *session.outdated):
+            self._files.remove(session.cli, called)
+        self._files.remove_own(session.own)
+        if session.conversation:
+            self._show_process(session)
+
+    def _touch(self, identity_nos: Iterable[int], *, has_arrival: bool = False) -> None:
+        concerned = set(identity_nos)
+        for session in self._sessions.values():
+            if session.identity_no in concerned:
+                session.has_arrival |= has_arrival
+                self._mark(session)
+
+    def _mark(self, session: _Session) -> None:
+        self._dirty[session.key] = None
+        self._changed.set()
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    async def serve(self) -> None:
+        """Until cancelled; then nothing that is written counts any more."""
+        self._take_over()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._beat())
+                group.create_task(self._write_changes())
+        finally:
+            self._files.still()
+
+    def _take_over(self) -> None:
+        """Go on with the marks of the files that are there, and remove the others."""
+        kept = set()
+        for session in self._sessions.values():
+            before = self._files.read(session.cli, session.called)
+            if before is not None and before.own == session.own:
+                session.marks = {row.no: row.mark for row in before.rows}
+                session.mark = before.newest
+            kept.add(f"{session.own}.told")
+        self._files.keep_only(kept)
+
+    async def _beat(self) -> None:
+        while True:
+            self._try(lambda: self._files.beat(self._uptime()))
+            await asyncio.sleep(SNAPSHOT_BEAT_MS / 1000)
+
+    async def _write_changes(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            keys, self._dirty = list(self._dirty), {}
+            for first in range(0, len(keys), _PIECE):
+                await self._refresh(keys[first : first + _PIECE])
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _refresh(self, keys: list[_Key]) -> None:
+        sessions = [self._sessions[key] for key in keys if key in self._sessions]
+        asked = [(one.no, one.identity_no, one.epoch) for one in sessions]
+        future: asyncio.Future[list[_Fact]] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Outcome[Answer]) -> None:
+            if not future.done():
+                found = outcome.value.result["facts"] if isinstance(outcome, Committed) else []
+                future.set_result(found)
+
+        self._submit(Work(lambda tx: Answer({"facts": _facts(tx, asked)}), False, brief=True), done)
+        for session, fact in zip(sessions, await future, strict=False):
+            if self._sessions.get(session.key) is session:
+                self._show(session, fact)
+
+    def _show(self, session: _Session, fact: _Fact) -> None:
+        if fact.name is None:
+            self._drop(session)
+            return
+        state = HELD if session.identity_no is not None else PENDING
+        rows = _marked(session, fact)
+        session.shown = Snapshot(
+            session.cli,
+            session.called,
+            session.own,
+            state,
+            fact.name,
+            fact.unread,
+            session.mark if fact.unread else 0,
+            rows,
+        )
+        text = session.shown.as_text()
+        if text == session.text:
+            return
+        is_alone = not session.conversation
+        if self._try(lambda: self._files.write(session.shown or _NONE, is_alone=is_alone)):
+            session.text = text
+            for called in session.outdated:
+                self._files.remove(session.cli, called)
+            session.outdated.clear()
+        if not is_alone:
+            self._show_process(session)
+
+    def _show_process(self, session: _Session) -> None:
+        """Whether any conversation of a shared process has unread mail; which one, no shell sees.
+
+        Nothing is left of it when the last one has ended.
+        """
+        others = [one for one in self._sessions.values() if one.process == session.process]
+        own = own_id(session.process)
+        if not others:
+            self._files.remove_own(own)
+            return
+        has_unread = any(one.shown is not None and one.shown.unread for one in others)
+        of_process = Snapshot(session.cli, "-", own, SHARED, newest=int(has_unread))
+        self._try(lambda: self._files.write_of_process(of_process))
+
+    def _try(self, act: Callable[[], None]) -> bool:
+        """Whether it could be done: a full disk or a lost folder costs hooks, and nothing else."""
+        try:
+            act()
+        except OSError as error:
+            if not self._is_failing:
+                self._log("a snapshot could not be written", why=error.strerror)
+            self._is_failing = True
+            return False
+        self._is_failing = False
+        return True
+
+
+_NONE: Final = Snapshot("", "", "", PENDING)
+
+
+def _session(effect: Granted | Waiting) -> _Session:
+    return _Session(
+        effect.session_no,
+        effect.process,
+        effect.conversation,
+        effect.cli,
+        effect.session_id,
+        effect.conversation or effect.session_id,
+    )
+
+
+def _facts(tx: Tx, asked: Iterable[tuple[int, int | None, int]]) -> list[_Fact]:
+    return [_fact(tx, *one) for one in asked]
+
+
+def _fact(tx: Tx, session_no: int, identity_no: int | None, epoch: int) -> _Fact:
+    """What is so of a holder, as long as its lease is; or what a session waits for."""
+    if identity_no is None:
+        pending = waiting.of_session(tx, session_no)
+        name = identities.by_no(tx, pending.identity_no).name if pending else None
+        return _Fact(name)
+    lease, identity = leases.find(tx, identity_no).lease, identities.by_no(tx, identity_no)
+    if lease.epoch != epoch or lease.state is LeaseState.FREE or identity.retired_ms is not None:
+        return _Fact(None)
+    count = identities.unread(tx, identity_no)
+    rows = tuple(unread.newest(tx, identity_no)) if count else ()
+    return _Fact(identity.name, count, rows)
+
+
+def _marked(session: _Session, fact: _Fact) -> list[Row]:
+    """The unread rows with their marks: what is seen for the first time gets the next ones.
+
+    Mail that was forwarded is older than what is there, and arrives like any other. Where more is
+    unread than there are rows, an arrival is one even if no row shows it.
+    """
+    before = session.mark
+    marks = {}
+    for row in fact.rows:
+        known = session.marks.get(row.no)
+        if known is None:
+            session.mark += 1
+            known = session.mark
+        marks[row.no] = known
+    if session.has_arrival and session.mark == before and fact.unread > len(fact.rows):
+        session.mark += 1
+    session.has_arrival, session.marks = False, marks
+    return [Row(row.no, marks[row.no], row.wakes, row.sender) for row in fact.rows]

@@ -1,0 +1,1 @@
+"""Hooks and status lines of agent CLIs: what their clients run, and the scripts that setup puts."""

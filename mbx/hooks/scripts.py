@@ -1,0 +1,128 @@
+"""The files that `mbx setup` puts for hooks and status lines: their exact contents for given paths.
+
+The command lines that clients are given are `hook_command` and `statusline_command`; they never
+change, since clients keep a person's consent by them. What the scripts do may.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from mbx.core.clients import CLIENTS, NOTHING, STATUS, STATUS_LINES
+from mbx.core.limits import SNAPSHOT_MAX_BYTES, SNAPSHOT_STALE_MS
+from mbx.hooks.events import BLOCKS
+from mbx.hooks.place import SHELLS, STEPS_MAX
+from mbx.paths import Paths, quoted
+
+HOOK: Final = "hook.sh"
+STATUS_LINE: Final = "statusline.sh"
+
+_ENTRY: Final = "from mbx.hooks.events import run; run()"
+
+
+class Script(NamedTuple):
+    """One file below `MBX_HOME/bin`."""
+
+    name: str
+    content: str
+
+
+def program() -> tuple[str, ...]:
+    """How the hooks of this installation are started.
+
+    Isolated, so that nobody's settings for Python (`PYTHONPATH`) reach them.
+    """
+    return (sys.executable, "-I", "-c", _ENTRY)
+
+
+def hook_command(paths: Paths, cli: str, event: str) -> str:
+    """What a client runs at an event: ``sh "MBX_HOME/bin/hook.sh" CLI EVENT``, for ever."""
+    return f'sh "{os.path.join(paths.home(), "bin", HOOK)}" {cli} {event}'
+
+
+def statusline_command(paths: Paths, cli: str) -> str:
+    """What a client runs for its status line."""
+    return f'sh "{os.path.join(paths.home(), "bin", STATUS_LINE)}" {cli}'
+
+
+def scripts(paths: Paths, started: Sequence[str] | None = None) -> tuple[Script, Script]:
+    """Both scripts, mode 0700. `started`: the words that start `mbx.hooks.events` (`program`)."""
+    words = " ".join(quoted(word) for word in started or program())
+    common = {
+        "FOLDER": quoted(paths.snapshots_dir()),
+        "SHELLS": " | ".join(sorted(SHELLS)),
+        "STEPS": str(STEPS_MAX),
+        "STALE": str(SNAPSHOT_STALE_MS // 1000),
+        "OTHER_NAMES": _harness(),
+    }
+    hook = {
+        **common,
+        "HOME": quoted(paths.home()),
+        "PROGRAM": words,
+        "BLOCKS": str(BLOCKS),
+        "EVENTS": _lines(_events()),
+        "STATUS": " | ".join(_by_status()),
+        "VARIABLES": _lines(_variables()),
+    }
+    line = {**common, "CLIENTS": " | ".join(STATUS_LINES)}
+    return (Script(HOOK, _filled(HOOK, hook)), Script(STATUS_LINE, _filled(STATUS_LINE, line)))
+
+
+def opencode_plugin(paths: Paths, started: Sequence[str] | None = None) -> str:
+    """The module for OpenCode's folder of plugins."""
+    values = {
+        "FOLDER": json.dumps(paths.snapshots_dir()),
+        "PROGRAM": json.dumps(list(started or program())),
+        "STALE": str(SNAPSHOT_STALE_MS // 1000),
+        "BYTES": str(SNAPSHOT_MAX_BYTES),
+    }
+    return _filled("opencode.js", values)
+
+
+def _filled(name: str, values: dict[str, str]) -> str:
+    with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
+        text = file.read()
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", value)
+    return text
+
+
+def _events() -> Iterable[str]:
+    """One arm for each act that can come to something, so that other events cost nothing."""
+    acts: dict[str, list[str]] = {}
+    for client in CLIENTS.values():
+        for act, event in client.events.items():
+            if act in ("start", "end") or client.forms[act] != NOTHING:
+                acts.setdefault(act, []).append(f"'{client.name} {event}'")
+    for act, words in acts.items():
+        yield f"{' | '.join(words)}) act={act} ;;"
+
+
+def _by_status() -> Iterable[str]:
+    for client in CLIENTS.values():
+        for act, form in client.forms.items():
+            if form == STATUS:
+                yield f"'{client.name} {act}'"
+
+
+def _variables() -> Iterable[str]:
+    for client in CLIENTS.values():
+        if client.variable:
+            yield f"{client.name}) current=${client.variable} ;;"
+
+
+def _harness() -> str:
+    """The name among the processes is the client's own, but for one that has two programs."""
+    return "".join(
+        f"{client.name}) harness={client.harness} ;;"
+        for client in CLIENTS.values()
+        if client.harness != client.name
+    )
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(f"  {line}" for line in lines)

@@ -1,0 +1,35 @@
+"""Unread mail of one mailbox, as the snapshots of sessions need it: no subject, no text."""
+
+from typing import Final, NamedTuple
+
+from mbx.core.limits import SNAPSHOT_ROWS_MAX
+from mbx.store.database import Tx
+
+_LOOKED_AT: Final = 512
+"""Open messages, the newest, among which unread ones are looked for."""
+
+_NEWEST: Final = (
+    "SELECT newest.message_no, newest.wakes, i.name, p.label FROM"
+    " (SELECT message_no, wakes, stage FROM deliveries INDEXED BY deliveries_open"
+    " WHERE recipient_no = ? AND stage < 5 ORDER BY message_no DESC LIMIT ?) AS newest"
+    " JOIN messages AS m ON m.no = newest.message_no JOIN identities AS i ON i.no = m.sender_no"
+    " LEFT JOIN peers AS p ON p.no = i.peer_no"
+    " WHERE newest.stage < 4 ORDER BY newest.message_no DESC LIMIT ?"
+)
+
+
+class Unread(NamedTuple):
+    """One unread message: its key, whether it wakes, and its sender (with the host, if paired)."""
+
+    no: int
+    wakes: bool
+    sender: str
+
+
+def newest(tx: Tx, recipient_no: int) -> list[Unread]:
+    """The newest unread messages of a mailbox, at most `SNAPSHOT_ROWS_MAX`, oldest first."""
+    rows = tx.all(_NEWEST, (recipient_no, _LOOKED_AT, SNAPSHOT_ROWS_MAX))
+    return [
+        Unread(no, bool(wakes), name if host is None else f"{name}@{host}")
+        for no, wakes, name, host in reversed(rows)
+    ]

@@ -1,0 +1,180 @@
+"""Hooks while mbx itself is in trouble: nobody is held up, nothing is said, nothing is touched."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import MBX, Daemon, fresh_home, fresh_name
+from tests.support.hooks import Client, context_of, put_scripts
+from tests.support.shells import BASH, Finished, Shell, bare_environment, look_alike
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+
+ACTS = ("start", "prompt", "tool", "stop", "end", "guard")
+DEADLINE_S = 8.0
+"""A second and what a loaded machine adds; a hook that waits for the daemon would wait for ever."""
+
+
+@pytest.fixture
+def own_daemon() -> Iterator[Daemon]:
+    """A daemon that the test may stop and kill."""
+    with fresh_home() as home, Daemon(home) as daemon:
+        yield daemon
+
+
+def silent(done: Finished) -> bool:
+    return (done.status, done.out, done.err) == (0, "", "")
+
+
+def fields_of(act: str) -> dict[str, str]:
+    return {"reason": "prompt_input_exit"} if act == "end" else {}
+
+
+def test_a_hung_daemon_costs_a_second_at_most_and_is_counted_as_slow(
+    own_daemon: Daemon, tmp_path: Path
+) -> None:
+    with (
+        Client(own_daemon, tmp_path / "one") as client,
+        Client(own_daemon, tmp_path / "two") as other,
+    ):
+        name = fresh_name("ana")
+        client.hook("start")
+        client.register(name)
+        other.register(fresh_name("ben"))
+        other.mbx(f"send --to {name} --subject s -m b")
+        client.await_status(f"mbx {name}: 1 unread")
+        folder = Path(client.paths.snapshots_dir())
+        own_daemon.signal(signal.SIGSTOP)
+        try:
+            # What the daemon had prepared is said all the same.
+            assert "1 new" in context_of(client.hook("prompt"))
+            for act in ("start", "end"):
+                begun = time.monotonic()
+                assert silent(client.hook(act, **fields_of(act)))
+                assert time.monotonic() - begun < DEADLINE_S
+            assert (folder / "slow").read_text().split() == ["2"]
+            assert not (folder / "down").exists()
+        finally:
+            own_daemon.signal(signal.SIGCONT)
+        assert client.mbx("whoami")["agent"] in (name, None)
+
+
+def test_a_dead_daemon_keeps_hooks_silent_and_is_counted_as_down(
+    own_daemon: Daemon, tmp_path: Path
+) -> None:
+    with Client(own_daemon, tmp_path / "one") as client:
+        name = fresh_name("ana")
+        client.hook("start")
+        client.register(name)
+        own_daemon.kill()
+        folder = Path(client.paths.snapshots_dir())
+        beat = int((folder / "fresh").read_text())
+        (folder / "fresh").write_text(f"{beat - 11}\n")
+        for act in ACTS:
+            assert silent(client.hook(act, **fields_of(act))), act
+        assert silent(client.status_line())
+        assert int((folder / "down").read_text().split()[0]) == 5  # the guard asks nobody
+        assert not (folder / "slow").exists()
+
+
+@pytest.mark.parametrize("content", ["", "x\n", "99999999999999999999999999\n", "-1\n", "1e9\n"])
+def test_a_sign_of_life_that_says_nothing_is_none(
+    own_daemon: Daemon, tmp_path: Path, content: str
+) -> None:
+    with Client(own_daemon, tmp_path / "one") as client:
+        client.register(fresh_name("ana"))
+        own_daemon.kill()
+        folder = Path(client.paths.snapshots_dir())
+        (folder / "fresh").write_text(content)
+        assert silent(client.hook("prompt"))
+        assert silent(client.status_line())
+
+
+def test_without_any_daemon_nothing_is_said_started_or_made(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    put_scripts(home)
+    before = sorted(str(path) for path in home.rglob("*"))
+    program = look_alike(tmp_path / "cli", "claude")
+    with Shell([str(program), *BASH[1:]], env=bare_environment(MBX_HOME=str(home))) as shell:
+        for event in ("SessionStart", "UserPromptSubmit", "Stop", "SessionEnd", "PreToolUse"):
+            text = json.dumps({"session_id": "abc", "reason": "logout"})
+            for command in (
+                f"sh {home}/bin/hook.sh claude {event}",
+                f"{MBX} hook {event} --cli claude",
+            ):
+                done = shell.run(f"echo '{text}' | {command}")
+                assert silent(done), command
+        assert silent(shell.run(f"sh {home}/bin/statusline.sh claude </dev/null"))
+        assert silent(shell.run(f"{MBX} statusline claude </dev/null"))
+    assert sorted(str(path) for path in home.rglob("*")) == before
+
+
+def test_files_of_the_wrong_sort_in_the_way_hold_nobody_up(
+    own_daemon: Daemon, tmp_path: Path
+) -> None:
+    with Client(own_daemon, tmp_path / "one") as client:
+        name = fresh_name("ana")
+        client.register(name)
+        folder = Path(client.paths.snapshots_dir())
+        told = folder / f"{client.own}.told"
+        told.unlink(missing_ok=True)
+        os.mkfifo(told)
+        (folder / "slow").mkdir()
+        (folder / "down").symlink_to(tmp_path / "elsewhere")
+        for act in ACTS:
+            if act not in ("end", "start"):
+                assert silent(client.hook(act)), act
+        own_daemon.kill()
+        (folder / "fresh").unlink()
+        os.mkfifo(folder / "fresh")
+        for act in ACTS:
+            assert silent(client.hook(act, **fields_of(act))), act
+        assert silent(client.status_line())
+        assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_client_that_reads_no_answer_gets_no_trouble(own_daemon: Daemon, tmp_path: Path) -> None:
+    with (
+        Client(own_daemon, tmp_path / "one") as client,
+        Client(own_daemon, tmp_path / "two") as other,
+    ):
+        name = fresh_name("ana")
+        client.register(name)
+        other.register(fresh_name("ben"))
+        other.mbx(f"send --to {name} --subject s -m b")
+        client.await_status(f"mbx {name}: 1 unread")
+        command = f"sh {client.paths.home()}/bin/hook.sh claude UserPromptSubmit"
+        assert silent(client.run(f"{command} </dev/null >&-"))
+        assert silent(client.run(f"{command} <&- 2>&- >/dev/full"))
+        # What nobody got was not announced.
+        assert "1 new" in context_of(client.hook("prompt"))
+
+
+def test_a_daemon_that_starts_again_announces_nothing_twice(
+    own_daemon: Daemon, tmp_path: Path
+) -> None:
+    with (
+        Client(own_daemon, tmp_path / "one") as client,
+        Client(own_daemon, tmp_path / "two") as other,
+    ):
+        name = fresh_name("ana")
+        client.hook("start")
+        client.register(name)
+        other.register(fresh_name("ben"))
+        other.mbx(f"send --to {name} --subject s -m b")
+        client.await_status(f"mbx {name}: 1 unread")
+        assert "1 new" in context_of(client.hook("prompt"))
+        own_daemon.kill()
+        own_daemon.start()
+        client.await_status(f"mbx {name}: 1 unread")
+        assert silent(client.hook("prompt"))
+        other.mbx(f"send --to {name} --subject s -m b")
+        client.await_status(f"mbx {name}: 2 unread")
+        assert "1 new" in context_of(client.hook("prompt"))
+        assert client.mbx("whoami")["session"]["id"] == client.conversation

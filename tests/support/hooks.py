@@ -1,0 +1,118 @@
+"""Agent CLIs that run hooks: the scripts that setup puts, below a process that looks like one."""
+
+import json
+import shlex
+import uuid
+from pathlib import Path
+from typing import Any
+
+from mbx.core.clients import CLIENTS
+from mbx.hooks.scripts import hook_command, scripts, statusline_command
+from mbx.paths import Paths
+from tests.support.daemon import MBX, Daemon
+from tests.support.patience import looks
+from tests.support.shells import Finished, Shell, look_alike
+
+
+def conversation() -> str:
+    """What a client calls a conversation: an id that no other has."""
+    return str(uuid.uuid4())
+
+
+def put_scripts(home: Path) -> Paths:
+    """What `mbx setup` puts below the home; its paths."""
+    paths = Paths.from_environ({"MBX_HOME": str(home)})
+    folder = home / "bin"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for script in scripts(paths):
+        (folder / script.name).write_text(script.content)
+    return paths
+
+
+class Client(Shell):
+    """One process of an agent CLI, that runs commands and hooks as its children."""
+
+    def __init__(
+        self, daemon: Daemon, folder: Path, name: str = "claude", *, arguments: str = ""
+    ) -> None:
+        self.name = name
+        self.conversation = conversation()
+        self.paths = put_scripts(daemon.home)
+        program = look_alike(folder, CLIENTS[name].harness)
+        self._events = folder / "event.json"
+        # `bash -s WORD`: reads commands from its input, and has WORD in its command line.
+        argv = [str(program), "--norc", "--noprofile"]
+        argv += ["-s", *arguments.split()] if arguments else []
+        super().__init__(argv, env=daemon.environment, cwd=folder)
+
+    def hook(self, act: str, session: str = "", **fields: Any) -> Finished:
+        """Run the hook for what happened, as the client does: its event on standard input."""
+        client = CLIENTS[self.name]
+        event = client.events[act]
+        told = {
+            client.session_field: session or self.conversation,
+            "hook_event_name": event,
+            "cwd": "/",
+            **fields,
+        }
+        return self.hook_raw(event, json.dumps(told).encode())
+
+    def hook_raw(self, event: str, raw: bytes, variables: str = "") -> Finished:
+        """Run the hook with any input, in a bare environment."""
+        self._events.write_bytes(raw)
+        command = hook_command(self.paths, self.name, event)
+        return self.run(f"{_bare(variables)} {command} <{shlex.quote(str(self._events))}")
+
+    def status_line(self) -> Finished:
+        """Run the script of the status line."""
+        return self.run(f"{_bare('')} {statusline_command(self.paths, self.name)}")
+
+    def mbx(self, words: str) -> dict[str, Any]:
+        """Run a command of mbx below the client; its object."""
+        done = self.run(f"{shlex.quote(MBX)} {words} --json")
+        told = json.loads(done.out)
+        assert isinstance(told, dict)
+        assert done.status == 0, told
+        return told
+
+    @property
+    def own(self) -> str:
+        """What the process goes by."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()
+        return f"{self.pid}-{fields[19]}"
+
+    def shown(self) -> str:
+        """The line of the snapshot of this process; "" for none."""
+        try:
+            lines = (Path(self.paths.snapshots_dir()) / self.own).read_text().split("\n")
+        except FileNotFoundError:
+            return ""
+        return lines[2]
+
+    def register(self, name: str) -> None:
+        """Hold a new identity, and wait until that is known to hooks."""
+        self.mbx(f"identity register {name} --role tester")
+        self.await_status(f"mbx {name}")
+
+    def await_status(self, line: str) -> None:
+        """Wait until the daemon has written this status line for the session of this process."""
+        seen = ""
+        for _ in looks():
+            seen = self.shown()
+            if seen == line:
+                return
+        raise AssertionError(f"the status line stays {seen!r}, not {line!r}")
+
+
+def context_of(done: Finished) -> str:
+    """The text in a hook's output of the nested form; "" for no output."""
+    if not done.out:
+        return ""
+    told = json.loads(done.out)["hookSpecificOutput"]["additionalContext"]
+    assert isinstance(told, str)
+    return told
+
+
+def _bare(variables: str) -> str:
+    kept = 'PATH="$PATH" HOME="$HOME" LANG=C.UTF-8 TERM=dumb'
+    return f"env -i {kept} {variables}"
