@@ -33,9 +33,8 @@ _MARKS = frozenset(
         "start.lock",
     )
 )
-_FOLDERS = frozenset(
-    ("run", "sessions", "snapshots", "floor", "bin")
-)  # other programs have such too
+_FOLDERS = frozenset(("run", "sessions", "snapshots", "floor", "bin", "setup"))
+"""Other programs have such too."""
 
 
 class Paths:
@@ -247,13 +246,16 @@ def _unsafe(path: str, why: str, repair: str | None = None) -> MbxError:
 
 
 def _default_home(environ: Mapping[str, str]) -> str:
-    user_home = environ.get("HOME") or _home_of_user()
+    user_home = home_of_user(environ)
     if sys.platform == "darwin":
         return os.path.join(user_home, "Library", "Application Support", "mbx")
     return os.path.join(user_home, ".local", "share", "mbx")
 
 
-def _home_of_user() -> str:
+def home_of_user(environ: Mapping[str, str]) -> str:
+    """The home folder of the user: of HOME, else of the password database. Raises MbxError."""
+    if environ.get("HOME"):
+        return environ["HOME"]
     import pwd
 
     try:

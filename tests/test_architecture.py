@@ -65,7 +65,16 @@ LAYERS: dict[str, set[str]] = {
     "mbx.client": {"mbx", "mbx.core", "mbx.paths", "mbx.wire"},
     "mbx.launch": {"mbx", "mbx.core", "mbx.paths", "mbx.wire", "mbx.client"},
     "mbx.run": {"mbx", "mbx.core", "mbx.paths", "mbx.wire", "mbx.client", "mbx.launch"},
-    "mbx.doctor": {"mbx", "mbx.core", "mbx.paths", "mbx.wire", "mbx.client", "mbx.doctor"},
+    "mbx.doctor": {
+        "mbx",
+        "mbx.core",
+        "mbx.paths",
+        "mbx.wire",
+        "mbx.client",
+        "mbx.doctor",
+        "mbx.setup",
+    },
+    "mbx.setup": {"mbx.core", "mbx.mcp.guide", "mbx.paths", "mbx.setup"},
     "mbx.owner": {"mbx.core", "mbx.kernel", "mbx.paths", "mbx.seclusion", "mbx.owner"},
     "mbx.cli": {
         "mbx",
@@ -90,6 +99,7 @@ LAYERS: dict[str, set[str]] = {
         "mbx.cli",
         "mbx.doctor",
     },
+    "mbx.cli.commands.setup": {"mbx.core", "mbx.paths", "mbx.wire", "mbx.cli", "mbx.setup"},
     "mbx.cli.authority": {"mbx.core", "mbx.paths", "mbx.wire", "mbx.cli", "mbx.owner"},
     "mbx.cli.pairing": {
         "mbx.core",
@@ -127,6 +137,7 @@ HOMES: dict[str, set[str]] = {
     "psutil": {"mbx.kernel.portable"},
     "pydantic": {"mbx.daemon.faces.mcp"},
     "ssl": {"mbx.daemon.certificates"},
+    "tomlkit": {"mbx.setup.tomltext"},
     "uvloop": {"mbx.daemon.__main__"},
     "websockets": {"mbx.daemon.faces.channels"},
 }
@@ -153,6 +164,8 @@ LIGHT = {
     "mbx.doctor",
     "mbx.cli",
     "mbx.cli.commands.doctor",
+    "mbx.cli.commands.setup",
+    "mbx.setup",
     "mbx.owner",
     "mbx.cli.authority",
     "mbx.cli.pairing",
@@ -335,6 +348,8 @@ RULES = [
             ("mbx.cli.output", "from mbx.owner.terminal import Terminal"),
             ("mbx.daemon.app", "from mbx.hooks import scripts"),
             ("mbx.hooks.events", "from mbx.daemon import hooktool"),
+            ("mbx.setup.plan", "from mbx.client import Client"),
+            ("mbx.cli.output", "from mbx.setup import installer"),
             ("mbx.surprise", "import os"),
         ],
         good=[
@@ -358,6 +373,7 @@ RULES = [
             ("mbx.connector", "import mcp"),
             ("mbx.daemon.app", "import ssl"),
             ("mbx.cli.output", "import rich"),
+            ("mbx.setup.installer", "import tomlkit"),
         ],
         good=[
             ("mbx.core.keys", "import cryptography.exceptions"),

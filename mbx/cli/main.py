@@ -77,6 +77,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "pair": ("pair:pair", "Invite another machine: show a code, then compare and sign."),
     "join": ("join:join", "Pair with a machine that shows a code."),
     "audit": ("audit:audit", "See what was done here, and whether the log of it is whole."),
+    "setup": ("setup:setup", "Enter mbx into the agent CLIs of this machine, or take it out."),
     "mcp": ("mcp:mcp", "Speak MCP on standard input and output, for an agent CLI."),
     "hook": ("hook:hook", "Print what an agent CLI's hook says at an event; setup installs it."),
     "statusline": (

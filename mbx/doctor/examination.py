@@ -5,6 +5,7 @@ not keep the others, nor the process, from ending.
 """
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -13,7 +14,7 @@ from mbx import __version__
 from mbx.client import PROTOCOL, Clock
 from mbx.core.errors import MbxError
 from mbx.core.limits import LOG_FILES_KEPT
-from mbx.doctor import authority, files, looking, peering, places, serving, wellbeing
+from mbx.doctor import authority, clients, files, looking, peering, places, serving, wellbeing
 from mbx.doctor.verdict import Check
 from mbx.paths import Paths
 
@@ -84,6 +85,7 @@ def examine(visit: Visit) -> tuple[list[Check], Paths | None]:
         sections["disk"] = lambda: _places(situation)
         sections["files"] = lambda: _files(situation)
         sections["daemon"] = lambda: _daemon(situation)
+        sections["clients"] = lambda: _clients(situation)
     found += run_sections(sections, SECTION_S, visit.clock)
     return [*found, places.border()], resolved[0] if resolved else None
 
@@ -250,6 +252,22 @@ def _clock(situation: Situation, health: Mapping[str, Any] | None) -> Check:
     paths = situation.paths
     written = (paths.store_path(), f"{paths.store_path()}-wal", paths.log_path())
     return files.clock([looking.look(path) for path in written], newest_ms, situation.now_ms)
+
+
+def _clients(situation: Situation) -> list[Check]:
+    """What setup would do now; it only reads."""
+    from mbx.setup import installer, ledger, scripts
+
+    visit, paths = situation.visit, situation.paths
+    path = visit.environ.get("PATH", os.defpath)
+    program = installer.program_of(visit.argument_zero, sys.executable, path)
+    installation = installer.installation_of(
+        paths, visit.environ, program, has_hook_tool=scripts.HAS_HOOK_TOOL
+    )
+    machine = installer.machine_of(visit.environ)
+    wanted = scripts.scripts_for(installation)
+    setting = installer.Setting(machine, installation, wanted, visit.user_id)
+    return clients.checks(installer.plan(setting, ledger.Ledger(paths.home())))
 
 
 def _hangs(name: str, wait_s: float) -> Check:
