@@ -98,7 +98,6 @@ COVERED_BY: dict[str, str] = {
     "mbx.store.waiting": "daemon/test_resuming.py",
     "mbx.daemon.reaching": "daemon/test_following.py",
     "mbx.store.followed": "daemon/test_following.py",
-    "mbx.doctor.clients": "cli/test_setup.py",
     "mbx.cli.commands.setup": "cli/test_setup.py",
     "mbx.setup.plan": "setup/test_installer.py",
     "mbx.setup.scripts": "cli/test_setup.py",

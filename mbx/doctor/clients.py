@@ -6,6 +6,7 @@ from mbx.doctor.verdict import Check, few
 from mbx.setup.installer import ClientPlan, Plan
 
 NAME: Final = "clients"
+_ALL: Final = "mbx setup"
 
 
 def checks(plan: Plan) -> list[Check]:
@@ -14,9 +15,15 @@ def checks(plan: Plan) -> list[Check]:
         return [Check(NAME, "info", "no agent CLI was found on this machine")]
     found = [check for client in plan.clients for check in _client(client)]
     is_used = any(change.had_entries for client in plan.clients for change in client.changes)
-    if plan.scripts and is_used:
-        names = ", ".join(sorted(plan.scripts))
-        found.append(Check(NAME, "warn", f"hook scripts are missing or old: {names}", "mbx setup"))
+    if is_used:
+        found += [
+            Check(
+                NAME, "fail", f"{path} is gone: hooks that end in nothing block every prompt", _ALL
+            )
+            if path in plan.lost
+            else Check(NAME, "warn", f"{path} is not the script of this version", _ALL)
+            for path in plan.scripts
+        ]
     return few(found)
 
 

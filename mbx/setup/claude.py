@@ -66,7 +66,7 @@ CLIENT: Final = Client(
     ("claude",),
     _traces,
     _documents,
-    ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd"),
+    ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd", "PreToolUse"),
     (
         (
             "Claude Code asks before mail may wake an idle session that runs with all permissions"

@@ -51,7 +51,7 @@ CLIENT: Final = Client(
     ("codex",),
     _traces,
     _documents,
-    ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd"),
+    ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd", "PreToolUse"),
     (
         (
             "Codex: start it once in a terminal. It shows the new hooks and asks whether you trust"

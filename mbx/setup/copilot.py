@@ -41,6 +41,6 @@ CLIENT: Final = Client(
     ("copilot",),
     _traces,
     _documents,
-    ("sessionStart", "userPromptSubmitted", "postToolUse", "agentStop", "sessionEnd"),
+    ("sessionStart", "userPromptSubmitted", "postToolUse", "agentStop", "sessionEnd", "preToolUse"),
 )
 """What stands where: docs/setup.md."""

@@ -14,8 +14,8 @@ SERVER: Final = "mbx"
 HOOK_TOOL: Final = "mbx_hook"
 """The tool that hooks of the type `mcp_tool` call (CLIENTS 2.5)."""
 
-HOOK_TIMEOUT_S: Final = 5
-"""A hook itself ends within a second; this is for a machine under load."""
+HOOK_TIMEOUT_S: Final = 3
+"""A hook itself ends within a second; more than this Codex takes for no SessionEnd, and says so."""
 
 START_TIMEOUT_S: Final = 30
 """How long a client should wait for `mbx mcp`, which may have to start the daemon."""
@@ -23,7 +23,11 @@ START_TIMEOUT_S: Final = 30
 Whose = Literal["mine", "another's", "foreign"]
 """Of this installation; of mbx with another home folder; not of mbx at all."""
 
-_LINE: Final = re.compile(r'sh "((?:[^"\\]|\\.)+)/bin/(?:hook|statusline)\.sh" .*', re.DOTALL)
+_LINE: Final = re.compile(
+    r'(?:\[ ! -r "[^"]*(?:\\.[^"]*)*" \] \|\| )?'  # not run where the script is gone
+    r'sh "((?:[^"\\]|\\.)+)/bin/(?:hook|statusline)\.sh" .*',
+    re.DOTALL,
+)
 _ESCAPED: Final = re.compile(r"\\([\\\"$`])")
 
 

@@ -46,6 +46,6 @@ CLIENT: Final = Client(
     ("gemini",),
     _traces,
     _documents,
-    ("SessionStart", "BeforeAgent", "AfterTool", "AfterAgent", "SessionEnd"),
+    ("SessionStart", "BeforeAgent", "AfterTool", "AfterAgent", "SessionEnd", "BeforeTool"),
 )
 """What stands where: docs/setup.md."""

@@ -46,6 +46,8 @@ class Plan(NamedTuple):
     scripts: Mapping[str, str]
     clients: tuple[ClientPlan, ...]
     absent: tuple[str, ...]
+    lost: tuple[str, ...] = ()
+    """Those of the scripts that are not there at all."""
 
     @property
     def changes_something(self) -> bool:
@@ -114,7 +116,9 @@ def plan(
     found = [trace for trace in wanted if trace.is_found]
     clients = tuple(_client_plan(setting, trace, ledger, installing) for trace in found)
     absent = tuple(trace.client.name for trace in wanted if not trace.is_found)
-    return Plan(installing, _scripts(setting, installing and found), clients, absent)
+    scripts = _scripts(setting, installing and found)
+    lost = tuple(path for path in scripts if not os.path.exists(path))
+    return Plan(installing, scripts, clients, absent, lost)
 
 
 def _client_plan(setting: Setting, trace: Trace, ledger: Ledger, installing: bool) -> ClientPlan:

@@ -72,7 +72,14 @@ def _old_documents(
     return _both(_old_folder(machine), OLD_CLIENT, installation, scripts)
 
 
-_EVENTS: Final = ("SessionStart", "UserPromptSubmit", "Stop", "SessionEnd")
+_EVENTS: Final = (
+    "SessionStart",
+    "UserPromptSubmit",
+    "PostToolUse",
+    "Stop",
+    "SessionEnd",
+    "PreToolUse",
+)
 
 CLIENT: Final = Client(
     NAME,

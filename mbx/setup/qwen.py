@@ -45,6 +45,6 @@ CLIENT: Final = Client(
     ("qwen",),
     _traces,
     _documents,
-    ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd"),
+    ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd", "PreToolUse"),
 )
 """What stands where: docs/setup.md."""

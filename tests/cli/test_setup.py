@@ -110,6 +110,12 @@ def test_a_client_that_nobody_knows_is_a_usage_error(place: Desk) -> None:
     assert "setup knows no client 'emacs'" in done.stderr
 
 
+def test_a_client_asked_for_by_name_that_is_not_here_is_told_by_the_status(place: Desk) -> None:
+    done = place.run("setup", "--yes", "--only", "codex,gemini")
+    assert (done.returncode, "not found: gemini" in done.stdout) == (1, True)
+    assert "mcp_servers.mbx" in (place.home.parent / ".codex/config.toml").read_text()
+
+
 def test_a_program_on_the_path_is_enough_to_be_found(place: Desk, tmp_path: Path) -> None:
     program = tmp_path / "bin" / "gemini"
     program.parent.mkdir()

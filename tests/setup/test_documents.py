@@ -44,6 +44,13 @@ def test_the_table_names_every_file_and_entry(place: Place) -> None:
     assert rows() == expected
 
 
+def test_the_events_entered_are_those_that_the_hooks_know() -> None:
+    hooks = pytest.importorskip("mbx.core.clients", reason="hooks are not there yet")
+    told = {client.name: set(client.events) for client in BY_NAME.values() if client.events}
+    known = {name: set(one.events.values()) for name, one in hooks.CLIENTS.items() if name in told}
+    assert told == known
+
+
 def test_the_table_names_every_variable() -> None:
     page = (ROOT / "docs" / "setup.md").read_text(encoding="utf-8")
     named_there = re.findall(r"\[(`[A-Z_`, ]+)\]", page)

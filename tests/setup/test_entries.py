@@ -45,6 +45,13 @@ def test_an_entry_that_names_no_home_is_of_the_usual_one() -> None:
     [
         ({"command": 'sh "/here/bin/hook.sh" claude Stop'}, "mine"),
         ({"bash": 'sh "/here/bin/hook.sh" copilot agentStop'}, "mine"),
+        (
+            {
+                "command": '[ ! -r "/here/bin/hook.sh" ] || sh "/here/bin/hook.sh" codex Stop',
+            },
+            "mine",
+        ),
+        ({"command": 'mine; sh "/here/bin/hook.sh" codex Stop'}, "foreign"),
         ({"command": 'sh "/there/bin/hook.sh" claude Stop'}, "another's"),
         ({"command": 'sh "/here/bin/hook.sh"'}, "foreign"),
         ({"command": "sh /here/bin/hook.sh claude Stop"}, "foreign"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mbx.setup.clients import BY_NAME, CLIENTS
+from mbx.setup.entries import HOOK_TIMEOUT_S
 from mbx.setup.ledger import Ledger
 from mbx.setup.steps import Refused
 from tests.setup.conftest import FOLDERS, Place, acts
@@ -353,7 +354,7 @@ def test_tool_hooks_are_entered_where_the_server_has_the_tool(tmp_path: Path) ->
             "server": "mbx",
             "tool": "mbx_hook",
             "input": {"event": "UserPromptSubmit", "session": "${session_id}"},
-            "timeout": 5,
+            "timeout": HOOK_TIMEOUT_S,
         }
         expected = "mcp_tool" if event == "SessionStart" else "command"
         assert hooks[event][0]["hooks"][0]["type"] == expected

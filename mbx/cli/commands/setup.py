@@ -56,7 +56,7 @@ def setup(session: Session, only: str | None, dry_run: bool, uninstall: bool, ye
     plan = installer.plan(setting, ledger, names, installing=not uninstall)
     if dry_run or not plan.changes_something:
         _tell(session, plan, setting, "dry-run" if dry_run else "done")
-        return _status(plan)
+        return _status(plan, names)
     if not yes and not _is_agreed(session, plan):
         session.output.text("nothing was changed")
         return 1
@@ -69,7 +69,7 @@ def setup(session: Session, only: str | None, dry_run: bool, uninstall: bool, ye
     finally:
         ledger.unlock()
     _tell(session, done, setting, "done")
-    return _status(done)
+    return _status(done, names)
 
 
 def _setting(session: Session) -> Setting:
@@ -82,8 +82,10 @@ def _setting(session: Session) -> Setting:
     return Setting(installer.machine_of(environ), installation, scripts, os.geteuid())
 
 
-def _status(plan: Plan) -> int:
-    return 1 if any(client.is_refused for client in plan.clients) else 0
+def _status(plan: Plan, names: Sequence[str]) -> int:
+    """1 when a file was refused, or a client that was asked for by name is not here."""
+    is_short = any(client.is_refused for client in plan.clients) or bool(names and plan.absent)
+    return 1 if is_short else 0
 
 
 def _is_agreed(session: Session, plan: Plan) -> bool:
@@ -186,7 +188,7 @@ def _document(plan: Plan, setting: Setting, mode: str) -> JsonObject:
         for client in plan.clients
     ]
     return {
-        "ok": _status(plan) == 0,
+        "ok": not any(client.is_refused for client in plan.clients),
         "dry_run": mode == "dry-run",
         "changed": mode == "done" and plan.changes_something,
         "hooks": setting.scripts is not None,
