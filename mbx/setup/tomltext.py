@@ -1,6 +1,6 @@
 """TOML, edited in its text: tables of ours are cut in and out, tomlkit does what that cannot; pure.
 
-The only place of tomlkit: docs/decisions/0029.
+The only place of tomlkit: docs/decisions/0030.
 """
 
 import json
