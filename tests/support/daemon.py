@@ -194,7 +194,11 @@ class Agent:
     def connect(self) -> Line:
         """A connection of the session that this process is itself."""
         line = self.bare()
-        line.hello(holder="self")
+        try:
+            line.hello(holder="self")
+        except BaseException:  # the daemon was killed meanwhile
+            line.close()
+            raise
         return line
 
     def registered(self, name: str, role: str = "tester") -> Line:
