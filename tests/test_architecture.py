@@ -73,8 +73,10 @@ LAYERS: dict[str, set[str]] = {
         "mbx.client",
         "mbx.doctor",
         "mbx.setup",
+        "mbx.setup.scripts",
     },
-    "mbx.setup": {"mbx.core", "mbx.mcp.guide", "mbx.paths", "mbx.setup"},
+    "mbx.setup": {"mbx.core", "mbx.mcp.guide", "mbx.paths", "mbx.setup", "mbx.setup.scripts"},
+    "mbx.setup.scripts": {"mbx.hooks", "mbx.paths", "mbx.setup"},
     "mbx.owner": {"mbx.core", "mbx.kernel", "mbx.paths", "mbx.seclusion", "mbx.owner"},
     "mbx.cli": {
         "mbx",
@@ -99,7 +101,14 @@ LAYERS: dict[str, set[str]] = {
         "mbx.cli",
         "mbx.doctor",
     },
-    "mbx.cli.commands.setup": {"mbx.core", "mbx.paths", "mbx.wire", "mbx.cli", "mbx.setup"},
+    "mbx.cli.commands.setup": {
+        "mbx.core",
+        "mbx.paths",
+        "mbx.wire",
+        "mbx.cli",
+        "mbx.setup",
+        "mbx.setup.scripts",
+    },
     "mbx.cli.authority": {"mbx.core", "mbx.paths", "mbx.wire", "mbx.cli", "mbx.owner"},
     "mbx.cli.pairing": {
         "mbx.core",

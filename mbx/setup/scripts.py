@@ -1,15 +1,20 @@
-"""Where setup gets what hooks run: one function of `mbx.hooks`, joined here and nowhere else."""
+"""Where setup gets what hooks run: the files of `mbx.hooks`, joined here and nowhere else."""
 
+import os
 from typing import Final
 
+from mbx.hooks.scripts import opencode_plugin, scripts
+from mbx.paths import Paths
 from mbx.setup.client import Scripts
 from mbx.setup.entries import Installation
 
-HAS_HOOK_TOOL: Final = False
+HAS_HOOK_TOOL: Final = True
 """Whether the MCP server of this version has `mbx_hook`, so that hooks can do without a process."""
 
 
-def scripts_for(installation: Installation) -> Scripts | None:
-    """What the hooks of an installation run; None where this version has no hooks."""
-    del installation
-    return None
+def scripts_for(installation: Installation) -> Scripts:
+    """What the hooks of an installation run."""
+    paths = Paths.from_environ({**installation.environ, "MBX_HOME": installation.home})
+    folder = os.path.join(paths.home(), "bin")
+    files = {os.path.join(folder, one.name): one.content for one in scripts(paths)}
+    return Scripts(files, opencode_plugin(paths))
