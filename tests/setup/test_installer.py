@@ -364,7 +364,8 @@ def test_tool_hooks_are_entered_where_the_server_has_the_tool(tmp_path: Path) ->
 
 def test_a_preview_shows_our_lines_and_no_secret_beside_them(place: Place) -> None:
     place.clients("claude")
-    text = '{\n  "env": {\n    "ANTHROPIC_API_KEY": "sk-live-1",\n    "my_token": "tk-hidden"\n  }\n}\n'
+    secrets = '    "ANTHROPIC_API_KEY": "sk-live-1",\n    "my_token": "tk-hidden"\n'
+    text = f'{{\n  "env": {{\n{secrets}  }}\n}}\n'
     write(place.user / ".claude/settings.json", text)
     shown = "\n".join(change.diff() for change in place.plan().clients[0].changes)
     assert '+    "SessionStart"' in shown
