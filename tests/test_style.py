@@ -94,6 +94,8 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.posting": "daemon/test_mail_methods.py",
     "mbx.daemon.resuming": "daemon/test_resuming.py",
     "mbx.daemon.watching": "e2e/test_watch.py",
+    "mbx.daemon.wakes.claude": "e2e/test_wakes.py",
+    "mbx.daemon.wakes.codex": "e2e/test_wakes.py",
     "mbx.seclusion": "owner/test_seclusion.py",
     "mbx.store.waiting": "daemon/test_resuming.py",
     "mbx.daemon.reaching": "daemon/test_following.py",

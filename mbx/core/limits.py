@@ -119,6 +119,30 @@ TICKET_TTL_MS: Final = 10 * 60 * 1000
 TICKETS_OF_CONVERSATION_MAX: Final = 8
 TICKETS_MAX: Final = 10_000
 
+# Waking.
+WAKE_GAP_MS: Final = 30 * 1000
+"""One mailbox's holder is woken at most once in this time; one wake announces all that waits."""
+WAKE_DAY_MS: Final = 24 * 60 * 60 * 1000
+WAKES_OF_DAY_MAX: Final = 60
+"""Of one mailbox."""
+WAKE_THREAD_MS: Final = 60 * 60 * 1000
+WAKES_OF_THREAD_MAX: Final = 6
+"""Messages of one thread that woke anybody within `WAKE_THREAD_MS`: rings end here."""
+WAKE_RETRY_MAX_MS: Final = 10 * 60 * 1000
+"""The longest pause after a wake that was not taken, and the pause after one of unknown outcome."""
+WAKE_TURN_MS: Final = 10 * 1000
+"""How long a client that took a wake has until it is seen to have begun a turn."""
+WAKE_COMMAND_MS: Final = 20 * 1000
+"""For a client's own command that wakes one of its sessions."""
+WAKES_AT_ONCE_MAX: Final = 8
+"""Sessions that are being woken at the same time."""
+WAKE_ANNOUNCED_MAX: Final = 1_000
+"""Messages that one wake announces; what is left is announced by the next."""
+WAKES_KEPT_MAX: Final = 10_000
+"""Wakes that are remembered, of all mailboxes together."""
+CLIENT_RECORD_MAX_BYTES: Final = 64 * 1024
+"""Of a file in which a client tells of a session, or of its settings."""
+
 # The owner's authority.
 TAKEOVER_TTL_MS: Final = 5 * 60 * 1000
 """How long an approved takeover may be applied."""

@@ -1,4 +1,4 @@
-"""Which copies of which messages wake an idle recipient (CONTRACT, "Kinds and waking")."""
+"""Which copies of which messages wake an idle recipient, and by which words."""
 
 import re
 
@@ -13,6 +13,12 @@ def wakes(kind: str, body: str, name: str, *, needs_reply: bool, quiet: bool) ->
     if quiet or kind == "status":
         return False
     return kind in WAKING_KINDS or needs_reply or _mentions(body, name)
+
+
+def notice(waiting: int, name: str) -> str:
+    """The words that wake the holder of the mailbox `name`: a count and a name, nothing else."""
+    many = "1 message waits" if waiting == 1 else f"{waiting} messages wait"
+    return f"mbx: {many} for {name}; call mbx_inbox"
 
 
 def _mentions(body: str, name: str) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from mbx import __version__
@@ -50,19 +50,25 @@ from mbx.daemon.linkstate import LinkState, NetworkState
 from mbx.daemon.pairings import Network, Pairings, told_addresses
 from mbx.daemon.processes import DeathWatch, above, boot_id, evidence
 from mbx.daemon.proven import Proven
+from mbx.daemon.reach import Reach
 from mbx.daemon.relay import Relay
 from mbx.daemon.secondplace import SecondPlace
 from mbx.daemon.snapshotfiles import SnapshotFiles
 from mbx.daemon.tickets import Tickets
+from mbx.daemon.wakes.brakes import Brakes
+from mbx.daemon.wakes.claude import Claude
+from mbx.daemon.wakes.codex import Codex
 from mbx.daemon.watching import Watchers
 from mbx.daemon.workers.committer import Committer
 from mbx.daemon.workers.indexer import Indexer
 from mbx.daemon.workers.snapshots import Snapshots
 from mbx.daemon.workers.timers import Timers
+from mbx.daemon.workers.wakes import Wakes
 from mbx.daemon.world import World
 from mbx.kernel.addresses import own_addresses
 from mbx.paths import Paths, make_folder, printable
 from mbx.store.database import Committed, Database, Outcome, Refused, StoreFailure
+from mbx.store.leases import LeaseRow
 from mbx.store.migrate import open_store
 
 _DRAIN_S: Final = STOP_DEADLINE_MS / 1000 - 1.5
@@ -129,6 +135,7 @@ class Daemon:
             link=self._link_state,
             network=self._network_state,
             proven=self._proven,
+            reach=self._reach,
         )
         self._pairings = Pairings(
             boot.host, world, self._network, own_addresses, self._log_defect, self._paired
@@ -148,7 +155,8 @@ class Daemon:
             self._follow_audit,
         )
         self._tickets = Tickets(world)
-        self._watchers = Watchers(self._dispatcher.glance, self._submit)
+        self._watchers = Watchers(self._dispatcher.glance, self._submit, self._look_who_waits)
+        self._wakes = self._make_wakes(boot, world)
         self._pipes = Pipes(_load_mcp, journal.write)
         self._snapshots = Snapshots(SnapshotFiles(paths), self._submit, journal.write)
         self._face = LocalFace(self._office(paths, boot))
@@ -185,6 +193,20 @@ class Daemon:
             self._perform(effect)
             self._snapshots.heed(effect)
 
+    def _make_wakes(self, boot: Boot, world: World) -> Wakes:
+        brakes = Brakes(world)
+        brakes.load(boot.past)
+        return Wakes(
+            host=boot.host,
+            world=world,
+            submit=self._submit,
+            sessions=self._holders,
+            watchers=self._watchers,
+            ways={"claude": Claude(), "codex": Codex(self._encounters.label)},
+            brakes=brakes,
+            log=self._journal.write,
+        )
+
     async def serve(self, announce: Announce) -> None:
         """Listen, answer, end in order."""
         self._second_place.follow((await self._database.read([self._second_place.look]))[0])
@@ -206,6 +228,7 @@ class Daemon:
                     self._relay,
                     self._pipes,
                     self._snapshots,
+                    self._wakes,
                 )
                 tasks = [group.create_task(worker.serve()) for worker in workers]
                 announce()
@@ -291,6 +314,7 @@ class Daemon:
             case Arrived():
                 self._indexer.wake()
                 self._watchers.look(effect.recipients)
+                self._wakes.look(effect.recipients)
             case Granted() | Ended() | Retired():
                 self._lease_changed(effect)
             case Revive():
@@ -324,6 +348,12 @@ class Daemon:
     def _link_state(self, peer_no: int) -> LinkState | None:
         return self._relay.links.state(peer_no)
 
+    def _reach(self, row: LeaseRow, thread: str | None) -> Reach:
+        return self._wakes.reach(row, thread)
+
+    def _look_who_waits(self, identities: Iterable[int]) -> None:
+        self._wakes.look(identities)
+
     def _proven(self, pairing: str) -> Proven | None:
         return self._pairings.proven(pairing)
 
@@ -340,6 +370,7 @@ class Daemon:
             self._holders.ended(effect)
         self._watchers.look((effect.identity_no,))
         if isinstance(effect, Granted):
+            self._wakes.look((effect.identity_no,))
             self._keep(effect)
         elif isinstance(effect, Ended):
             self._credentials.remove(effect.cli, effect.session_id, effect.epoch)

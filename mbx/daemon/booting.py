@@ -9,7 +9,7 @@ from mbx.core.errors import MbxError
 from mbx.core.evidence import Evidence, Process, is_same_boot
 from mbx.core.keys import crockford, key_id
 from mbx.core.names import OWNER, fold_host_label
-from mbx.daemon import floor, forwarding, keystore, kinship, resuming
+from mbx.daemon import announcing, floor, forwarding, keystore, kinship, resuming
 from mbx.daemon.authority import Authority
 from mbx.daemon.effects import Authorised, Effect, HandOn, Waiting
 from mbx.daemon.floor import Floor, FollowedFloor
@@ -17,7 +17,7 @@ from mbx.daemon.host import Host
 from mbx.daemon.processes import above, evidence
 from mbx.daemon.world import Moment, World, moment
 from mbx.paths import Paths
-from mbx.store import audit, forwards, hosts, identities, leases, sessions, waiting
+from mbx.store import audit, forwards, hosts, identities, leases, sessions, waiting, wakes
 from mbx.store.database import Tx
 from mbx.store.hosts import HostRow
 from mbx.store.sessions import SessionRow
@@ -29,13 +29,14 @@ class Boot:
 
     The host, the sessions that still have a grant (each with its identity's name), and effects:
     who waits, who got what a dead one held, and what the second place is to be told. `floor`: how
-    far the owner's chain ever went.
+    far the owner's chain ever went. `past`: what was woken, for the brake.
     """
 
     host: Host
     sessions: list[tuple[SessionRow, str]]
     effects: list[Effect] = field(default_factory=list)
     floor: Floor = field(default_factory=Floor)
+    past: wakes.Past = field(default_factory=wakes.Past)
 
 
 def boot(
@@ -66,12 +67,13 @@ def boot(
     sessions.forget_unused(tx)
     effects += [HandOn(no) for no in forwards.left(tx, forwarding.LEFT_MAX)]
     owner_mailbox(tx, now)
+    wakes.settle_left(tx, announcing.LEFT)
     known = floor.load(paths.floor_path(), host)
     reached = _floor(tx, known, host, now.now_ms)
     if known is not None and reached != known:
         places = tuple((one.chain, one.version, one.at_ms) for one in reached.followed)
         effects.append(Authorised(reached.version, reached.audit_no, reached.audit_hash, places))
-    return Boot(host, living, effects, reached)
+    return Boot(host, living, effects, reached, wakes.past(tx, now.now_ms))
 
 
 def _floor(tx: Tx, known: Floor | None, host: Host, now_ms: int) -> Floor:

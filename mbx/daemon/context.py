@@ -13,6 +13,7 @@ from mbx.daemon.host import Host
 from mbx.daemon.kinship import See
 from mbx.daemon.linkstate import LinkState, NetworkState
 from mbx.daemon.proven import Proven
+from mbx.daemon.reach import Reach
 from mbx.daemon.sequels import Sequel
 from mbx.daemon.world import Moment
 from mbx.store.leases import LeaseRow
@@ -40,7 +41,8 @@ class Context(NamedTuple):
     stands above it, `sessions_called` which sessions of that cli and id spoke to this daemon,
     `authority` what the owner signed, `link` how the link to a peer (its key) is, `network` where
     this host listens, `proven` the pairing of that id that waits for its people, `last_seen_ms`
-    when a holder was last heard of in this daemon's life (ms UTC).
+    when a holder was last heard of in this daemon's life (ms UTC), `reach` whether new mail of a
+    thread (None: of a new one) would wake the holder of a lease now.
     """
 
     host: Host
@@ -56,6 +58,7 @@ class Context(NamedTuple):
     link: Callable[[int], LinkState | None]
     network: Callable[[], NetworkState]
     proven: Callable[[str], Proven | None]
+    reach: Callable[[LeaseRow, str | None], Reach]
 
 
 class Answer(NamedTuple):

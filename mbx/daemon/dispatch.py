@@ -26,6 +26,7 @@ from mbx.daemon.methods import METHODS
 from mbx.daemon.methods.table import Method
 from mbx.daemon.params import Params
 from mbx.daemon.proven import Proven
+from mbx.daemon.reach import Reach, unreached
 from mbx.daemon.resuming import Wish
 from mbx.daemon.world import ClockSteps, World, moment
 from mbx.store import answers, exposures, identities, messages, sessions
@@ -92,6 +93,7 @@ class Dispatcher:
         link: Callable[[int], LinkState | None] = _no_link,
         network: Callable[[], NetworkState] = NetworkState,
         proven: Callable[[str], Proven | None] = _no_pairing,
+        reach: Callable[[LeaseRow, str | None], Reach] = unreached,
     ) -> None:
         self.host = host
         self.world = world
@@ -106,6 +108,7 @@ class Dispatcher:
         self._link = link
         self._network = network
         self._proven = proven
+        self._reach = reach
 
     def context(self) -> Context:
         """The surroundings of a request that arrives now."""
@@ -125,6 +128,7 @@ class Dispatcher:
             link=self._link,
             network=self._network,
             proven=self._proven,
+            reach=self._reach,
         )
 
     def work(self, caller: Caller, name: object, params: object) -> Work:

@@ -70,3 +70,13 @@ class Encounters:
     def called(self, cli: str, session_id: str) -> list[Encounter]:
         """Those that go by this name, or whose process does, newest first."""
         return [one for one in reversed(self._met) if one.cli == cli and session_id in one.names]
+
+    def label(self, process: Process, conversation: str) -> str | None:
+        """What a session was called last by a name that is not its own id; None: never."""
+        own = own_id(process, conversation)
+        found = (
+            one.session_id
+            for one in reversed(self._met)
+            if (one.process, one.conversation) == (process, conversation) and one.session_id != own
+        )
+        return next(found, None)

@@ -5,7 +5,7 @@ All of it can be lost: it is read back from the store and from the kernel at the
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from mbx.core.evidence import Evidence, KnownSession, Process, SessionKey
 from mbx.core.lease import Observation, lag_ms
@@ -17,6 +17,21 @@ from mbx.store.sessions import SessionRow
 
 ATTENTION_MS: Final = 1_000
 """The timers tell so often that the daemon is awake, once they run."""
+
+
+class Target(NamedTuple):
+    """Exactly one session: what it holds, at which epoch, and the process that it is in.
+
+    `called`: what its agent CLI calls it, as far as its label tells.
+    """
+
+    identity_no: int
+    epoch: int
+    session_no: int
+    cli: str
+    called: str
+    process: Process
+    conversation: str
 
 
 class Watch(Protocol):
@@ -84,6 +99,26 @@ class Holders:
         """(identity_no, epoch) that a session was granted last, if it has not released it."""
         held = self._sessions.get((process, conversation))
         return (held.identity_no, held.epoch) if held else None
+
+    def target(self, identity_no: int) -> Target | None:
+        """The living session that was granted an identity last; None where none is seen to live."""
+        held = self._by_identity.get(identity_no)
+        if held is None or held.evidence != "live":
+            return None
+        return Target(
+            identity_no,
+            held.epoch,
+            held.session_no,
+            held.key.cli,
+            held.called.id,
+            held.process,
+            held.conversation,
+        )
+
+    def targets(self) -> list[Target]:
+        """As `target`, of every identity."""
+        found = (self.target(identity_no) for identity_no in self._by_identity)
+        return [one for one in found if one is not None]
 
     def restore(self, row: SessionRow, name: str) -> None:
         """Take up a session from the store at start."""

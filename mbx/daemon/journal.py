@@ -24,6 +24,7 @@ DEFAULT_LEVEL: Final = "info"
 
 _LEVEL_OF: Final = {
     "a session said hello": "debug",
+    "a session was woken": "debug",
     "ready": "always",
     "stopped": "always",
     "ended": "always",
@@ -31,6 +32,8 @@ _LEVEL_OF: Final = {
     "the store failed": "always",
     "a callback failed": "error",
     "a request failed inside": "error",
+    "a wake failed inside": "error",
+    "a way failed inside": "error",
     "a session could not arrive": "error",
     "an answer failed inside": "error",
     "work of its own was refused": "error",

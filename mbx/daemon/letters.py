@@ -123,7 +123,8 @@ def deliver(
         record=record.id,
         to=[to.identity.name for to in recipients],
     )
-    told = posting.posted(context, record.id, letter.thread, recipients, letter.body_bytes)
+    woken = posting.waking(letter.draft, recipients, new.sender_no)
+    told = posting.posted(context, record.id, letter.thread, recipients, letter.body_bytes, woken)
     return told, effects
 
 

@@ -9,6 +9,7 @@ from mbx.core.lease import LeaseState
 from mbx.daemon.authority import Reader
 from mbx.daemon.context import Context, Result
 from mbx.daemon.drafting import unknown
+from mbx.daemon.reach import Reach
 from mbx.daemon.times import optional_rfc3339, rfc3339
 from mbx.store import identities, leases, peers
 from mbx.store.database import Tx
@@ -102,6 +103,13 @@ def liveness(context: Context, row: LeaseRow) -> str:
     if seen is None or seen.evidence == "unknown":
         return "unknown"
     return "live" if seen.evidence == "live" else "offline"
+
+
+def reached(is_live: bool, reach: Reach) -> str:
+    """As a send would call it: who would see mail that wakes, if it were sent now, when."""
+    if not is_live:
+        return "offline"
+    return "live-wake" if reach.is_open else "live-next-prompt"
 
 
 def last_seen(context: Context, identity_no: int, saved_ms: int | None) -> str | None:

@@ -1,6 +1,6 @@
 """Putting one signed message into mailboxes: what send and reply share."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from mbx.core import frames, message
@@ -17,7 +17,7 @@ from mbx.core.limits import (
 from mbx.core.message import Draft, Envelope, Party
 from mbx.core.names import OWNER
 from mbx.core.waking import wakes
-from mbx.daemon import granting, kinship
+from mbx.daemon import granting, kinship, listing
 from mbx.daemon.context import Context, Result
 from mbx.daemon.effects import Arrived, Effect, Queued
 from mbx.daemon.gate import Holder
@@ -67,11 +67,15 @@ class Place(NamedTuple):
 
 
 class Posted(NamedTuple):
-    """The record id of a message, what its commit lets out, and what its sender should know."""
+    """The record id of a message, what its commit lets out, and what its sender should know.
+
+    `waking`: the mailboxes here (keys) whose copy wakes.
+    """
 
     id: str
     effects: tuple[Effect, ...]
     warnings: tuple[str, ...] = ()
+    waking: frozenset[int] = frozenset()
 
 
 def post(
@@ -122,7 +126,8 @@ def post(
         external=past.external_since is not None,
         root_ms=None if draft.origin else past.external_since,
     )
-    return Posted(record.id, deliver(tx, new, draft, recipients), past.warnings)
+    effects = deliver(tx, new, draft, recipients)
+    return Posted(record.id, effects, past.warnings, waking(draft, recipients, holder.identity_no))
 
 
 def parties(context: Context, recipients: Sequence[Recipient]) -> list[Party]:
@@ -157,7 +162,8 @@ def deliver(
     One record and one id, however many hosts: it gets a place in the stream to each of them. Raises
     MbxError queue-full.
     """
-    here = [(to.identity.no, _wakes(draft, to)) for to in recipients if to.peer is None]
+    woken = waking(draft, recipients, new.sender_no)
+    here = [(to.identity.no, to.identity.no in woken) for to in recipients if to.peer is None]
     no = messages.add(tx, new, here)
     arrived = Arrived(tuple(recipient_no for recipient_no, _ in here))
     if len(here) == len(recipients):
@@ -265,6 +271,15 @@ def _past(
     return _Past(passed.hop, root_ms, passed.over_limit)
 
 
+def waking(draft: Draft, recipients: Sequence[Recipient], sender_no: int) -> frozenset[int]:
+    """The mailboxes here (keys) whose copy wakes; mail to oneself wakes nobody."""
+    return frozenset(
+        to.identity.no
+        for to in recipients
+        if to.peer is None and to.identity.no != sender_no and _wakes(draft, to)
+    )
+
+
 def _wakes(draft: Draft, to: Recipient) -> bool:
     """A mention of a name whose mail is forwarded is one of whoever gets it."""
     return any(
@@ -285,13 +300,14 @@ def posted(
     thread: str | None,
     recipients: Sequence[Recipient],
     body_bytes: int,
+    woken: Collection[int],
     warnings: Sequence[str] = (),
 ) -> Result:
-    """The answer to a send: for each recipient, who will see it when."""
+    """The answer to a send: for each recipient, who will see it when; `woken` as of `waking`."""
     return {
         "id": message_id,
         "thread": thread or message_id,
-        "recipients": [_reach(context, to) for to in recipients],
+        "recipients": [_reach(context, to, thread, to.identity.no in woken) for to in recipients],
         "duplicate": False,
         "warnings": [*warnings, *_warnings(body_bytes), *_shared(recipients)],
     }
@@ -306,7 +322,7 @@ def _lease_record(context: Context, tx: Tx, holder: Holder) -> str:
     return own.record_id
 
 
-def _reach(context: Context, to: Recipient) -> Result:
+def _reach(context: Context, to: Recipient, thread: str | None, wakes_it: bool) -> Result:
     recipient, row = to.identity, to.row
     if to.peer is not None:
         return _reach_elsewhere(recipient, to.peer)
@@ -314,12 +330,17 @@ def _reach(context: Context, to: Recipient) -> Result:
     seen = context.observe(row) if row.lease.state is LeaseState.HELD else None
     live = seen is not None and seen.evidence == "live"
     since = rfc3339(row.lease.since_ms)
-    detail = "held by a live session" if live else f"nobody holds it since {since}"
+    state, detail = "offline", f"nobody holds it since {since}"
+    if live:
+        reach = context.reach(row, thread)
+        state = listing.reached(live, reach) if wakes_it else "live-next-prompt"
+        why = reach.detail if wakes_it else "this mail wakes nobody"
+        detail = f"held by a live session; {why}"
     if row.lease.state is LeaseState.HELD and not live:
         detail = "its holder cannot be seen"
     if recipient.name == OWNER:
         detail = "the human reads it at a terminal: mbx inbox --owner"
-    address, state = recipient.name, "live-next-prompt" if live else "offline"
+    address = recipient.name
     if not to.is_named:
         address, state = to.forwarded[0], "forwarded"
         detail = f"forwarded to {recipient.name}: {detail}"

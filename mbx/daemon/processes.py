@@ -7,7 +7,7 @@ A death is, where the kernel can tell it, an event and not a time-out. What a pl
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -52,6 +52,12 @@ def boot_id() -> str:
 def read_entry(pid: int) -> ProcessEntry | Unreadable | None:
     """The entry of a process; None when there is no such process."""
     return KERNEL.read_entry(pid)
+
+
+def variables(process: Process, names: Collection[str]) -> dict[str, str] | None:
+    """Of the environment that exactly this process was started with; None where nobody can say."""
+    found = KERNEL.variables(process.pid, names)
+    return found if evidence(process) == "live" else None
 
 
 def peer_of(sock: socket.socket) -> Peer:

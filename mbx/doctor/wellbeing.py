@@ -44,6 +44,7 @@ def everything(told: Told, missing: Missing) -> list[Check]:
         *credentials(told, missing),
         *pending(told),
         *stranded(told),
+        *wakes(told),
         *peering.everything(told),
     ]
 
@@ -205,6 +206,26 @@ def stranded(told: Told) -> list[Check]:
         for one in oldest_first
     ]
     return few(found) or [Check("stranded mail", "ok", "no mail waits for nobody")]
+
+
+def wakes(told: Told) -> list[Check]:
+    """Wakes of unknown outcome, and sessions that take none for now."""
+    known = told.get("wakes") or {"unknown": [], "closed": []}
+    found = [
+        Check(
+            "wakes",
+            "warn",
+            f"whether {_times(one['count'])} reached the session of {one['name']} is not known;"
+            f" the last was {span(one['last_age_s'])} ago",
+            f"mbx diagnostics --mailbox {one['name']}",
+        )
+        for one in known["unknown"]
+    ] + [Check("wakes", "info", f"{one['name']}: {one['detail']}") for one in known["closed"]]
+    return few(found) or [Check("wakes", "ok", "every wake of the last day is known to have ended")]
+
+
+def _times(count: int) -> str:
+    return "a wake" if count == 1 else f"{count} wakes"
 
 
 def _why_unread(one: Told) -> str:

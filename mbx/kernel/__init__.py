@@ -8,6 +8,7 @@ callers and holders, a command of the owner's about itself.
 import os
 import select
 import socket
+from collections.abc import Collection
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -75,6 +76,9 @@ class Kernel(Protocol):
 
     def read_stat(self, pid: int) -> ProcessEntry | Unreadable | None:
         """The entry without its command line, which costs less."""
+
+    def variables(self, pid: int, names: Collection[str]) -> dict[str, str] | None:
+        """Those of the environment that a process of ours was started with; None: closed to us."""
 
     def peer_of(self, sock: socket.socket) -> Peer:
         """The peer of a connected unix socket (or of a transport's socket). Raises OSError."""

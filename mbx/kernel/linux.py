@@ -7,13 +7,22 @@ it may be closed to us.
 import os
 import socket
 import struct
+from collections.abc import Collection
 from typing import Final
 
 from mbx.core.evidence import ProcessEntry, Unreadable, is_process_number
 from mbx.kernel import Peer
 from mbx.kernel.namespaces import boot_id, numbers_are_ours, own_time_shift
 
-__all__ = ["boot_id", "numbers_are_ours", "peer_of", "pidfd_of", "read_entry", "read_stat"]
+__all__ = [
+    "boot_id",
+    "numbers_are_ours",
+    "peer_of",
+    "pidfd_of",
+    "read_entry",
+    "read_stat",
+    "variables",
+]
 
 SO_PEERPIDFD: Final = 77
 """asm-generic/socket.h, since Linux 6.5; Python does not name it."""
@@ -21,6 +30,7 @@ PF_FORKNOEXEC: Final = 0x40
 """linux/sched.h: forked, and has not executed a program since."""
 STAT_MAX_BYTES: Final = 4_096
 CMDLINE_MAX_BYTES: Final = 65_536
+ENVIRONMENT_MAX_BYTES: Final = 1024 * 1024
 
 _UCRED = struct.Struct("3i")
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
@@ -80,6 +90,15 @@ def read_stat(pid: int) -> ProcessEntry | Unreadable | None:
     """The entry without its command line: one small read that never waits for the process."""
     stat = _read_of(pid, "stat", STAT_MAX_BYTES)
     return _entry(pid, stat, ()) if isinstance(stat, bytes) else stat
+
+
+def variables(pid: int, names: Collection[str]) -> dict[str, str] | None:
+    """Those of the environment that a process of ours was started with; None: closed to us."""
+    found = _read_of(pid, "environ", ENVIRONMENT_MAX_BYTES)
+    if not isinstance(found, bytes):
+        return None
+    pairs = (line.partition(b"=") for line in found.split(b"\0"))
+    return {_text(name): _text(value) for name, _, value in pairs if _text(name) in names}
 
 
 def _entry(pid: int, stat: bytes, argv: tuple[str, ...]) -> ProcessEntry:

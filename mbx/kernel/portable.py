@@ -10,7 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Final
@@ -135,6 +135,15 @@ def read_entry(pid: int) -> ProcessEntry | Unreadable | None:
 def read_stat(pid: int) -> ProcessEntry | Unreadable | None:
     """The entry without command line and terminal."""
     return _read(pid, with_argv=False)
+
+
+def variables(pid: int, names: Collection[str]) -> dict[str, str] | None:
+    """Those of the environment that a process of ours was started with; None: closed to us."""
+    try:
+        found = psutil.Process(pid).environ()
+    except (psutil.Error, OSError):
+        return None
+    return {name: _text(value) for name, value in found.items() if name in names}
 
 
 def _read(pid: int, *, with_argv: bool) -> ProcessEntry | Unreadable | None:

@@ -175,6 +175,8 @@ def _agents(result: Result) -> list[str]:
                 ("", one["address"]),
                 ("", one["state"]),
                 ("cli", one.get("cli")),
+                ("reach", one.get("reach")),
+                ("", one.get("reach_detail")),
                 ("project", one.get("project")),
                 ("last seen", one.get("last_seen")),
             )

@@ -49,7 +49,7 @@ _STATE: Final = (
 )
 """Everything a refused call must leave alone.
 
-Not tokens, last-seen, counters, renewals, the index, sessions that hold nothing.
+Not tokens, last-seen, counters, renewals, the index, wakes, sessions that hold nothing.
 """
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mbx.core.message import KINDS
-from mbx.core.waking import wakes
+from mbx.core.waking import notice, wakes
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -41,3 +41,14 @@ def test_a_mention_is_a_word_of_its_own(body: str, mentioned: bool) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_quiet_copy_never_wakes(kind: str) -> None:
     assert not wakes(kind, "@ana", "ana", needs_reply=True, quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (1, "mbx: 1 message waits for ana; call mbx_inbox"),
+        (2, "mbx: 2 messages wait for ana; call mbx_inbox"),
+    ],
+)
+def test_the_words_that_wake_are_a_count_and_a_name(count: int, words: str) -> None:
+    assert notice(count, "ana") == words

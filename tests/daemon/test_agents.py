@@ -35,6 +35,8 @@ def test_anybody_may_see_who_there_is_and_the_human_is_no_agent(desk: OfficeDesk
         "description": "Builds the API",
         "cli": "shell",
         "state": "live",
+        "reach": "live-next-prompt",
+        "reach_detail": "it sees mail at its next prompt",
         "project": None,
         "card": None,
         "last_seen": None,

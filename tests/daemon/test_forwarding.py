@@ -250,7 +250,7 @@ def test_what_is_written_to_it_reaches_the_other_and_the_sender_is_told(
             "address": "ben@desk",
             "identity": shown(desk, "cai")["identity"],
             "state": "forwarded",
-            "detail": "forwarded to cai: held by a live session",
+            "detail": "forwarded to cai: held by a live session; this mail wakes nobody",
         }
     ]
     assert inbox(desk, CAI) == [answer["id"]]

@@ -166,6 +166,8 @@ RESULTS: dict[str, list[dict[str, Any]]] = {
                     "description": "The web client",
                     "cli": "codex",
                     "state": "live",
+                    "reach": "live-next-prompt",
+                    "reach_detail": "it sees mail at its next prompt",
                     "project": None,
                     "card": "knows CSS",
                     "last_seen": AT,

@@ -20,6 +20,7 @@ from mbx.store import (
     peers,
     search,
     unread,
+    wakes,
 )
 from mbx.store.migrate import open_store
 
@@ -77,6 +78,8 @@ QUERIES = {
     "name on a peer": (peers._NAMED, "identities_of_peers_by_name"),
     "newest unread": (unread._NEWEST, "deliveries_open"),
     "places of a stream": (outbox._PLACES, "PRIMARY KEY (peer_no=? AND seq>?)"),
+    "mail announced to nobody": (wakes._WAITING, "deliveries_unannounced"),
+    "wakes of a mailbox": (wakes._NEWEST, "wakes_of_identity"),
     "messages never offered": (outbox._NEVER_OFFERED, "PRIMARY KEY (peer_no=? AND seq>?)"),
 }
 

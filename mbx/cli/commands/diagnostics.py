@@ -89,6 +89,11 @@ def _lines(said: JsonObject, now_ms: int) -> list[str]:
             lines.append(f"{field:<10} {cell(said[field])}")
     installed, running = cell(said["installed_version"]), cell(said["daemon_version"])
     lines.append(f"versions   installed {installed}, daemon {running}")
+    if said.get("reach"):
+        reach = said["reach"]
+        lines.append(f"reach      {cell(reach['state'])}: {cell(reach['detail'])}")
+    for one in said.get("wakes") or []:
+        lines.append(f"  {_wake(one, now_ms)}")
     lines.append(f"queue      {cell(said['queue_total'])} unacked")
     lines += [f"  {_row(one)}  {ago(one['at'], now_ms)}" for one in said["queue"]]
     lines.append(f"receipts   {len(said['receipts'])} shown, newest first")
@@ -103,6 +108,12 @@ def _remote(remote: JsonObject, now_ms: int) -> str:
     told = ago(remote.get("told_at"), now_ms)
     link = f"{cell(host['label'])} is {cell(host['state'])}, {cell(host['queued'])} wait for it"
     return f"{cell(remote.get('state'))} by its host's word, {told}; {link}"
+
+
+def _wake(wake: JsonObject, now_ms: int) -> str:
+    count = "1 message" if wake["messages"] == 1 else f"{cell(wake['messages'])} messages"
+    ended = f"{cell(wake['outcome'])}: {cell(wake['reason'])}" if wake["outcome"] else "being tried"
+    return f"woken by {cell(wake['way'])} for {count} {ago(wake['at'], now_ms)}, {ended}"
 
 
 def _row(one: JsonObject) -> str:

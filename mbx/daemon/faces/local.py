@@ -318,7 +318,6 @@ class LocalConnection(asyncio.Protocol):
             grant = self._office.grant_of(lineage.process, lineage.conversation)
         if grant is not None:
             self._office.watchers.add(self, caller, grant[0], self._push)
-            self._office.watchers.look((grant[0],))
 
     def _push(self, method: str, params: dict[str, Any]) -> None:
         told = {key: value for key, value in params.items() if key != "identity_no"}

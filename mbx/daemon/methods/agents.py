@@ -102,6 +102,8 @@ def _fits(identity: IdentityRow, request: AgentsRequest) -> bool:
 def _entry(context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow) -> Result:
     held = row.lease.state is LeaseState.HELD
     session = sessions.by_no(tx, row.lease.session_no) if held and row.lease.session_no else None
+    state, reach = listing.liveness(context, row), context.reach(row, None)
+    is_live = state == "live"
     return {
         "name": identity.name,
         "host": context.host.label,
@@ -109,7 +111,9 @@ def _entry(context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow) -> Re
         "role": identity.role,
         "description": identity.description,
         "cli": session.cli if session else None,
-        "state": listing.liveness(context, row),
+        "state": "idle" if is_live and reach.is_idle else state,
+        "reach": listing.reached(is_live, reach),
+        "reach_detail": reach.detail if is_live else None,
         "project": identity.project,
         "card": identity.card,
         "last_seen": listing.last_seen(context, identity.no, identity.last_seen_ms),
@@ -127,6 +131,8 @@ def _entry_elsewhere(tx: Tx, identity: IdentityRow, label: str) -> Result:
         "description": identity.description,
         "cli": told.cli if told else None,
         "state": told.state if told else "unknown",
+        "reach": "remote",
+        "reach_detail": None,
         "project": None,
         "card": None,
         "last_seen": optional_rfc3339(told.told_ms if told else None),

@@ -9,13 +9,13 @@ from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState, claimable
 from mbx.core.limits import CLI_NAME_MAX_CHARS, SESSION_ID_MAX_CHARS
 from mbx.core.text import check_line
-from mbx.daemon import peerlist
+from mbx.daemon import listing, peerlist
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.gate import Open
 from mbx.daemon.methods.table import open_method
 from mbx.daemon.params import Params
 from mbx.daemon.times import rfc3339
-from mbx.store import health, identities, leases, peers, sessions
+from mbx.store import health, identities, leases, peers, sessions, wakes
 from mbx.store.database import Tx
 from mbx.store.health import Conversation, Queued
 from mbx.store.identities import IdentityRow
@@ -119,6 +119,8 @@ def _remote(context: Context, tx: Tx, identity: IdentityRow, peer: PeerRow, rows
             "cli": told.cli if told else None,
             "told_at": rfc3339(told.told_ms) if told else None,
         },
+        "reach": None,
+        "wakes": [],
         "queue": _queue(context, health.away(tx, identity.no, rows)),
         "queue_total": health.away_count(tx, identity.no),
         "receipts": _receipts(tx, identity, rows),
@@ -147,6 +149,7 @@ def _scope(scope: Scope) -> Result:
 
 def _nothing() -> Result:
     empty: Result = {"remote": None, "queue": [], "queue_total": 0, "receipts": []}
+    empty |= {"reach": None, "wakes": []}
     return {"status": NO_BINDING, "mailbox": None, "holder": None, "lease": None, **empty}
 
 
@@ -158,10 +161,35 @@ def _mailbox(context: Context, tx: Tx, identity: IdentityRow, rows: int) -> Resu
         "mailbox": context.host.address(identity.name),
         "holder": _holder(context, tx, row),
         "lease": _lease(context, row),
+        "reach": _reach(context, row),
+        "wakes": _wakes(tx, identity, rows),
         "queue": _queue(context, health.queue(tx, identity.no, rows)),
         "queue_total": health.open_count(tx, identity.no),
         "receipts": _receipts(tx, identity, rows),
     }
+
+
+def _reach(context: Context, row: LeaseRow) -> Result | None:
+    """Whether new mail would wake the holder now, by which way, and if not, why."""
+    if row.lease.state is not LeaseState.HELD:
+        return None
+    is_live, reach = listing.liveness(context, row) == "live", context.reach(row, None)
+    return {"state": listing.reached(is_live, reach), "way": reach.way, "detail": reach.detail}
+
+
+def _wakes(tx: Tx, identity: IdentityRow, rows: int) -> list[Result]:
+    """The last wakes, newest first; one without outcome is being tried."""
+    return [
+        {
+            "at": rfc3339(one.at_ms),
+            "way": one.way,
+            "epoch": one.epoch,
+            "messages": one.messages,
+            "outcome": one.outcome,
+            "reason": one.reason,
+        }
+        for one in wakes.newest(tx, identity.no, rows)
+    ]
 
 
 def _queue(context: Context, found: Sequence[Queued]) -> list[Result]:
@@ -223,7 +251,8 @@ def _lease(context: Context, row: LeaseRow) -> Result:
 METHODS: Final = (
     open_method(
         "diagnostics.show",
-        "One mailbox, or one session, exactly: holder, lease, queue, receipts; no words of mail.",
+        "One mailbox, or one session, exactly: holder, lease, how it is woken, queue, receipts; no"
+        " words of mail.",
         _read_show,
         _show,
     ),

@@ -9,7 +9,7 @@ from typing import Final
 
 from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState, claimable
-from mbx.core.limits import LIST_MAX_ROWS, QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX
+from mbx.core.limits import LIST_MAX_ROWS, QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX, WAKE_DAY_MS
 from mbx.core.policy import Policy
 from mbx.daemon import auditing, chainlist, floor, listing, peerlist, unpairing
 from mbx.daemon.context import Answer, Context, Result
@@ -19,7 +19,7 @@ from mbx.daemon.methods.table import open_method
 from mbx.daemon.params import Params
 from mbx.daemon.times import optional_rfc3339, rfc3339
 from mbx.paths import Paths
-from mbx.store import audit, health, hosts, identities, leases, owners, search, sessions
+from mbx.store import audit, health, hosts, identities, leases, owners, search, sessions, wakes
 from mbx.store.database import Tx
 from mbx.store.health import Stranded
 from mbx.store.leases import LeaseRow
@@ -68,10 +68,31 @@ def _health(context: Context, tx: Tx, caller: Open, thorough: bool) -> Answer:
                 }
                 for one in health.waiting(tx, LIST_MAX_ROWS)
             ],
+            "wakes": _wakes(context, tx, held),
             "stranded": [_stranded(context, one) for one in health.stranded(tx, LIST_MAX_ROWS)],
             **_network(context, tx),
         }
     )
+
+
+def _wakes(context: Context, tx: Tx, held: list[LeaseRow]) -> Result:
+    """Wakes of the last day of which nobody knows whether they arrived, and who takes none now.
+
+    `closed`: live sessions of agent CLIs that have a way and would not be woken now.
+    """
+    since_ms = context.moment.now_ms - WAKE_DAY_MS
+    reached = ((row, context.reach(row, None)) for row in held[:LIST_MAX_ROWS])
+    return {
+        "unknown": [
+            {"name": name, "count": count, "last_age_s": _age_s(context, last_ms)}
+            for name, count, last_ms in wakes.unknown(tx, since_ms, LIST_MAX_ROWS)
+        ],
+        "closed": [
+            {"name": identities.by_no(tx, row.identity_no).name, "detail": reach.detail}
+            for row, reach in reached
+            if not reach.is_open and reach.is_refused
+        ],
+    }
 
 
 def _network(context: Context, tx: Tx) -> Result:

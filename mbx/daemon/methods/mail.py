@@ -97,7 +97,7 @@ def _send(context: Context, tx: Tx, holder: Holder, request: SendRequest) -> Ans
         place = _answered(context, tx, holder, request.reply_to).place
     sent = posting.post(context, tx, holder, request.draft, request.body_bytes, recipients, place)
     result = posting.posted(
-        context, sent.id, place.thread, recipients, request.body_bytes, sent.warnings
+        context, sent.id, place.thread, recipients, request.body_bytes, sent.waking, sent.warnings
     )
     return Answer(result, sent.effects)
 
@@ -117,7 +117,7 @@ def _reply(context: Context, tx: Tx, holder: Holder, request: ReplyRequest) -> A
     if request.final is not None and answered.received is not None:
         effects += mailboxes.ack(context, tx, holder, [answered.received], request.final)
     result = posting.posted(
-        context, sent.id, place.thread, recipients, request.body_bytes, sent.warnings
+        context, sent.id, place.thread, recipients, request.body_bytes, sent.waking, sent.warnings
     )
     return Answer(result, effects)
 

@@ -14,7 +14,7 @@ from mbx.daemon.holders import ATTENTION_MS, Holders
 from mbx.daemon.processes import DeathWatch
 from mbx.daemon.workers.committer import Committer
 from mbx.daemon.world import Moment, moment
-from mbx.store import exposures, identities, kin, leases, owners, sessions
+from mbx.store import exposures, identities, kin, leases, owners, sessions, wakes
 from mbx.store.database import Committed, Tx
 from mbx.store.leases import LeaseRow
 from mbx.store.sessions import SessionRow
@@ -100,6 +100,7 @@ class Timers:
         exposures.forget_old(tx, now.now_ms)
         kin.forget_old(tx, now.now_ms)
         owners.keep_clock(tx, now.now_ms)
+        wakes.forget_old(tx, now.now_ms)
         missing: list[_Missing] = []
         for row in leases.held(tx):
             if is_renewal_due(row.expires_ms or 0, now.now_ms):

@@ -1,0 +1,121 @@
+"""Codex: its own command `codex queue` gives a session a prompt.
+
+The command is the program that the holder runs, with the same folder. The session is named by its
+thread, which its hooks told: without that there is no way. Whether it is idle, Codex does not say;
+a prompt that comes during a turn waits for its end there.
+"""
+
+import asyncio
+import os
+import pwd
+import re
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from mbx.core.evidence import Process, ProcessEntry, harness_of, own_id
+from mbx.core.limits import WAKE_COMMAND_MS
+from mbx.daemon import processes
+from mbx.daemon.holders import Target
+from mbx.daemon.wakes import Seen, Told
+
+FOLDER: Final = "CODEX_HOME"
+"""The variable that moves the client's folder."""
+
+THREAD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{7,63}")
+"""What can be the id of a thread (a UUID today), and never an option."""
+
+_NAMES: Final = (FOLDER, "HOME", "PATH")
+
+_NO_THREAD: Final = "its thread is not known: the hooks of Codex tell it"
+_NO_PROGRAM: Final = "the program of this Codex cannot be told"
+_QUEUED: Final = "codex queue took it"
+_REFUSED: Final = "codex queue refused it"
+_SLOW: Final = "codex queue did not end in time"
+_KILLED: Final = "codex queue was killed"
+_NOT_STARTED: Final = "codex queue could not be started"
+_LEASE: Final = "the lease changed before it was told"
+
+
+class Codex:
+    """The way to a session of Codex. `label` tells what a session was called last."""
+
+    def __init__(self, label: Callable[[Process, str], str | None]) -> None:
+        self._label = label
+
+    def look(self, target: Target) -> Seen:
+        """Whether its thread and its program are known."""
+        if self._thread(target) is None:
+            return Seen("none", _NO_THREAD)
+        if _program(target.process, _variables(target.process)) is None:
+            return Seen("none", _NO_PROGRAM)
+        return Seen("ready")
+
+    async def wake(self, target: Target, text: str, is_current: Callable[[], bool]) -> Told:
+        """Run the command; its exit status is its word."""
+        thread = self._thread(target)
+        variables = await asyncio.to_thread(_variables, target.process)
+        program = await asyncio.to_thread(_program, target.process, variables)
+        if thread is None or program is None:
+            return Told("failed", _NO_THREAD if thread is None else _NO_PROGRAM)
+        if not is_current() or processes.evidence(target.process) != "live":
+            return Told("failed", _LEASE)
+        argv = (program, "queue", "--thread", thread, "--message", text)
+        return await _run(argv, _environment(variables))
+
+    def _thread(self, target: Target) -> str | None:
+        called = self._label(target.process, target.conversation) or target.called
+        is_own = called == own_id(target.process, target.conversation)
+        return called if not is_own and THREAD.fullmatch(called) else None
+
+
+async def _run(argv: tuple[str, ...], env: Mapping[str, str]) -> Told:
+    try:
+        started = await asyncio.create_subprocess_exec(
+            *argv,
+            env=env,
+            cwd="/",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        return Told("failed", _NOT_STARTED)
+    try:
+        async with asyncio.timeout(WAKE_COMMAND_MS / 1000):
+            status = await started.wait()
+    except TimeoutError:
+        return Told("unknown", _SLOW)
+    finally:
+        if started.returncode is None:  # its number is still its own
+            with suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
+            await started.wait()
+    if status < 0:
+        return Told("unknown", _KILLED)
+    return Told("admitted", _QUEUED) if status == 0 else Told("failed", _REFUSED)
+
+
+def _variables(process: Process) -> dict[str, str]:
+    return processes.variables(process, _NAMES) or {}
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """What the client's command needs, and nothing else of anybody's."""
+    home = variables.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", "TERM": "dumb", **variables, "HOME": home}
+
+
+def _program(process: Process, variables: Mapping[str, str]) -> str | None:
+    """The path of the program that the process was started as; None where that is a script."""
+    entry = processes.read_entry(process.pid)
+    if not isinstance(entry, ProcessEntry) or harness_of(entry) != "codex":
+        return None
+    word = entry.argv[0]
+    if word.rpartition("/")[2] != "codex":
+        return None
+    folders = variables.get("PATH", os.defpath).split(":")
+    paths = (os.path.join(folder, word) for folder in folders) if "/" not in word else (word,)
+    return next((path for path in paths if os.path.isabs(path) and os.access(path, os.X_OK)), None)

@@ -1,0 +1,366 @@
+"""The worker that wakes, on a store and a clock of the test, with a way of the test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from mbx.core.brake import OPEN, Outcome, Verdict, Waiting
+from mbx.core.evidence import Process
+from mbx.core.lease import Lease, LeaseState
+from mbx.core.limits import (
+    WAKE_ANNOUNCED_MAX,
+    WAKE_DAY_MS,
+    WAKE_GAP_MS,
+    WAKE_RETRY_MAX_MS,
+    WAKE_THREAD_MS,
+    WAKES_KEPT_MAX,
+    WAKES_OF_DAY_MAX,
+    WAKES_OF_THREAD_MAX,
+)
+from mbx.daemon import announcing
+from mbx.daemon.context import Answer
+from mbx.daemon.dispatch import Work
+from mbx.daemon.gate import Caller
+from mbx.daemon.holders import Target
+from mbx.daemon.reach import NOT_LIVE, Reach
+from mbx.daemon.wakes import Seen, Told
+from mbx.daemon.wakes.brakes import Brakes
+from mbx.daemon.watching import Watchers
+from mbx.daemon.workers.wakes import Wakes
+from mbx.store import leases, wakes
+from mbx.store.database import Outcome as Settled
+from mbx.store.database import Tx, run_group, run_reads
+from tests.support.office import OfficeDesk, harness, shell
+
+ANA, BEN, SAM = harness(100, "s-ana"), harness(200, "s-ben"), shell(300)
+
+
+class Staged:
+    """A way of which the test says what is seen, how a wake ends, and what happens meanwhile."""
+
+    def __init__(self) -> None:
+        self.seen = Seen("idle")
+        self.outcome: Outcome = "admitted"
+        self.woken: list[tuple[int, str]] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def look(self, target: Target) -> Seen:
+        return self.seen
+
+    async def wake(self, target: Target, text: str, is_current: Callable[[], bool]) -> Told:
+        self.meanwhile()
+        if not is_current():
+            return Told("failed", "the lease changed")
+        self.woken.append((target.process.pid, text))
+        return Told(self.outcome, "as staged")
+
+
+class Sessions:
+    """Every holder in the store is a living session."""
+
+    def __init__(self, desk: OfficeDesk) -> None:
+        self._desk = desk
+
+    def target(self, identity_no: int) -> Target | None:
+        found = self._desk.rows(
+            "SELECT l.epoch, s.no, s.cli, s.session_id, s.pid, s.start_ticks, s.boot_id"
+            " FROM leases AS l JOIN sessions AS s ON s.no = l.session_no"
+            " WHERE l.identity_no = ? AND l.state = 1",
+            identity_no,
+        )
+        if not found:
+            return None
+        epoch, no, cli, called, pid, ticks, boot = found[0]
+        return Target(identity_no, epoch, no, cli, called, Process(pid, ticks, boot), "")
+
+    def targets(self) -> list[Target]:
+        held = self._desk.rows("SELECT identity_no FROM leases WHERE state = 1")
+        return [one for (no,) in held if (one := self.target(no)) is not None]
+
+
+class Scene:
+    """A desk with ana and ben (agents) and sam (at a shell), and the worker."""
+
+    def __init__(self) -> None:
+        self.desk = OfficeDesk()
+        for caller, name in ((ANA, "ana"), (BEN, "ben"), (SAM, "sam")):
+            self.desk.call(caller, "identity.register", name=name, role="dev")
+        self.way = Staged()
+        self.log: list[str] = []
+        self.worker = self.start()
+
+    def start(self) -> Wakes:
+        """A worker as a new daemon has it, with what the store remembers."""
+
+        def boot(tx: Tx) -> wakes.Past:
+            wakes.settle_left(tx, announcing.LEFT)
+            return wakes.past(tx, self.desk.world.now_ms())
+
+        self.brakes = Brakes(self.desk.world)
+        self.brakes.load(self.desk.do(boot))
+        self.worker = Wakes(
+            host=self.desk.host,
+            world=self.desk.world,
+            submit=self.submit,
+            sessions=Sessions(self.desk),
+            watchers=Watchers(self.desk.dispatcher.glance, self.submit),
+            ways={"claude": self.way},
+            brakes=self.brakes,
+            log=lambda event, **facts: self.log.append(event),
+        )
+        return self.worker
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """The worker serves, and has seen who is there."""
+        task = asyncio.create_task(self.worker.serve())
+        await self.worker.look_at_sessions()
+        await self.worker.rest()
+        yield
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    def submit(self, work: Work, done: Callable[[Settled[Answer]], None]) -> None:
+        run = run_group if work.writes else run_reads
+        done(run(self.desk.connection, [work.unit])[0])
+
+    def no(self, name: str) -> int:
+        [(no,)] = self.desk.rows("SELECT no FROM identities WHERE name = ?", name)
+        return int(no)
+
+    async def send(self, sender: Caller, name: str, **more: object) -> str:
+        """Send what wakes, and let the worker do what it does at once; the id."""
+        letter = {"to": [name], "subject": "s", "body": "b", "kind": "task", **more}
+        sent = self.desk.call(sender, "mail.send", **letter)
+        await self.look(name)
+        return str(sent["id"])
+
+    async def look(self, *names: str) -> None:
+        self.worker.look([self.no(name) for name in names])
+        await self.worker.rest()
+
+    async def pass_ms(self, ms: int, *names: str) -> None:
+        """Time passes, and what a timer would do then is done."""
+        self.desk.world.pass_ms(ms)
+        await self.look(*names)
+
+    def outcomes(self, name: str) -> list[str | None]:
+        """Of all wakes of a mailbox, oldest first."""
+        rows = self.desk.do(lambda tx: wakes.newest(tx, self.no(name), 100))
+        return [row.outcome for row in reversed(rows)]
+
+    def reach(self, name: str, thread: str | None = None) -> Reach:
+        row = self.desk.do(lambda tx: leases.find(tx, self.no(name)))
+        return self.worker.reach(row, thread)
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    made = Scene()
+    async with made.serving():
+        yield made
+    made.desk.close()
+
+
+async def test_one_wake_announces_all_that_waits_and_each_message_once(scene: Scene) -> None:
+    scene.way.seen = Seen("busy", "it is in a turn")
+    await scene.send(SAM, "ben")
+    await scene.send(SAM, "ben")
+    assert scene.way.woken == []
+    scene.way.seen = Seen("idle")
+    await scene.pass_ms(WAKE_GAP_MS, "ben")
+    assert scene.way.woken == [(200, "mbx: 2 messages wait for ben; call mbx_inbox")]
+    await scene.pass_ms(WAKE_DAY_MS, "ben")
+    assert len(scene.way.woken) == 1
+
+
+@pytest.mark.parametrize(("ms", "count"), [(-1, 1), (0, 2), (1, 2)])
+async def test_new_mail_waits_until_the_brake_opens(scene: Scene, ms: int, count: int) -> None:
+    await scene.send(SAM, "ben")
+    await scene.send(SAM, "ben")
+    await scene.pass_ms(WAKE_GAP_MS + ms, "ben")
+    assert len(scene.way.woken) == count
+
+
+async def test_a_ring_of_two_agents_in_one_thread_ends(scene: Scene) -> None:
+    message = await scene.send(ANA, "ben", needs_reply=True)
+    thread = message
+    writers = [(BEN, "ana"), (ANA, "ben")]
+    for number in range(2 * WAKES_OF_THREAD_MAX):
+        writer, name = writers[number % 2]
+        scene.desk.world.pass_ms(WAKE_GAP_MS)
+        answer = {"id": message, "body": "and you?", "kind": "request"}
+        message = str(scene.desk.call(writer, "mail.reply", **answer)["id"])
+        await scene.look(name)
+    assert len(scene.way.woken) == WAKES_OF_THREAD_MAX
+    assert "this thread woke as often as one may" in scene.reach("ben", thread).detail
+    assert scene.reach("ben").is_open
+    await scene.pass_ms(WAKE_THREAD_MS, "ana", "ben")
+    assert len(scene.way.woken) > WAKES_OF_THREAD_MAX
+
+
+async def test_a_mailbox_is_woken_so_often_a_day_and_its_senders_are_told(scene: Scene) -> None:
+    for _ in range(WAKES_OF_DAY_MAX + 2):
+        await scene.send(SAM, "ben")
+        scene.desk.world.pass_ms(WAKE_GAP_MS)
+    assert len(scene.way.woken) == WAKES_OF_DAY_MAX
+    assert "as often as one may be in a day" in scene.reach("ben").detail
+    await scene.pass_ms(WAKE_DAY_MS, "ben")
+    assert len(scene.way.woken) == WAKES_OF_DAY_MAX + 1
+
+
+async def test_a_setting_of_the_clock_opens_no_brake(scene: Scene) -> None:
+    await scene.send(SAM, "ben")
+    scene.desk.world.wall_ms += 30 * WAKE_DAY_MS
+    await scene.send(SAM, "ben")
+    assert len(scene.way.woken) == 1
+
+
+async def test_a_new_daemon_knows_the_brakes_also_when_the_clock_was_set_back(scene: Scene) -> None:
+    await scene.send(SAM, "ben")
+    scene.desk.world.wall_ms -= 30 * WAKE_DAY_MS
+    scene.start()
+    assert scene.brakes.of_mailbox(scene.no("ben")) == Verdict(
+        scene.desk.world.monotonic_ms() + WAKE_GAP_MS, "gap"
+    )
+    scene.desk.world.pass_ms(WAKE_GAP_MS)
+    assert scene.brakes.of_mailbox(scene.no("ben")) == OPEN
+
+
+async def test_a_takeover_between_intent_and_call_wakes_nobody(scene: Scene) -> None:
+    before = scene.desk.rows("SELECT session_no FROM leases WHERE identity_no = ?", scene.no("ben"))
+
+    def take_over() -> None:
+        def unit(tx: Tx) -> None:
+            row = leases.find(tx, scene.no("ben"))
+            after = Lease(LeaseState.HELD, row.lease.epoch + 1, before[0][0], 0)
+            leases.save(tx, row.identity_no, row.lease, after)
+
+        scene.way.meanwhile = lambda: None
+        scene.desk.do(unit)
+
+    scene.way.meanwhile = take_over
+    await scene.send(SAM, "ben")
+    assert scene.way.woken == [(200, "mbx: 1 message waits for ben; call mbx_inbox")]
+    assert scene.outcomes("ben") == ["failed", "admitted"]  # the second one is the new holder's
+
+
+async def test_what_was_told_to_a_former_holder_is_not_announced_to_the_next(scene: Scene) -> None:
+    target = Sessions(scene.desk).target(scene.no("ben"))
+    assert target is not None
+    await scene.send(SAM, "ben", kind="message")  # wakes nobody
+    scene.desk.connection.execute("UPDATE deliveries SET wakes = 1")
+    scene.desk.connection.commit()
+    waiting = scene.desk.do(lambda tx: announcing.waiting(tx, target))
+    draft = announcing.Draft(target, "claude", tuple(waiting), tuple(waiting))
+    intent = scene.desk.do(lambda tx: announcing.intend(tx, 1, draft))
+    assert intent is not None
+    scene.desk.connection.execute("UPDATE leases SET epoch = epoch + 1")
+    scene.desk.connection.commit()
+    now = scene.desk.dispatcher.context().moment
+    scene.desk.do(
+        lambda tx: announcing.settle(tx, scene.desk.host, now, target, intent, "admitted", "x")
+    )
+    assert scene.desk.rows("SELECT stage FROM deliveries") == [(2,)]
+
+
+async def test_an_unknown_outcome_is_never_repeated_and_newer_mail_waits_long(scene: Scene) -> None:
+    scene.way.outcome = "unknown"
+    await scene.send(SAM, "ben")
+    await scene.pass_ms(WAKE_RETRY_MAX_MS, "ben")
+    assert len(scene.way.woken) == 1
+    assert scene.reach("ben").is_open
+    scene.way.outcome = "admitted"
+    await scene.send(SAM, "ben")
+    assert scene.way.woken[1:] == [(200, "mbx: 2 messages wait for ben; call mbx_inbox")]
+
+
+@pytest.mark.parametrize(("ms", "count"), [(-1, 1), (0, 2), (1, 2)])
+async def test_newer_mail_wakes_after_the_pause_of_an_unknown_outcome(
+    scene: Scene, ms: int, count: int
+) -> None:
+    scene.way.outcome = "unknown"
+    await scene.send(SAM, "ben")
+    await scene.send(SAM, "ben")
+    assert "is not known (as staged)" in scene.reach("ben").detail
+    await scene.pass_ms(WAKE_RETRY_MAX_MS + ms, "ben")
+    assert len(scene.way.woken) == count
+
+
+async def test_a_new_daemon_does_not_repeat_what_an_earlier_one_left_open(scene: Scene) -> None:
+    scene.way.outcome = "unknown"
+    await scene.send(SAM, "ben")
+    scene.desk.connection.execute("UPDATE wakes SET outcome = NULL")
+    scene.desk.connection.commit()
+    scene.start()
+    assert scene.outcomes("ben") == ["unknown"]
+    scene.way.outcome = "admitted"
+    async with scene.serving():
+        await scene.pass_ms(WAKE_DAY_MS, "ben")
+        assert len(scene.way.woken) == 1
+
+
+async def test_what_certainly_did_not_arrive_is_tried_again_and_costs_nothing(scene: Scene) -> None:
+    scene.way.outcome = "failed"
+    await scene.send(SAM, "ben")
+    assert scene.brakes.of_mailbox(scene.no("ben")).is_open
+    assert "did not reach it" in scene.reach("ben").detail
+    scene.way.outcome = "admitted"
+    await scene.pass_ms(WAKE_GAP_MS, "ben")
+    assert scene.outcomes("ben") == ["failed", "admitted"]
+
+
+async def test_a_way_that_fails_inside_leaves_no_wake_open(scene: Scene) -> None:
+    def fail() -> None:
+        raise RuntimeError("inside")
+
+    scene.way.meanwhile = fail
+    await scene.send(SAM, "ben")
+    assert scene.outcomes("ben") == ["unknown"]
+    assert "a way failed inside" in scene.log
+
+
+async def test_who_sits_at_a_shell_and_who_holds_nothing_are_woken_by_nothing(scene: Scene) -> None:
+    await scene.send(ANA, "sam")
+    assert scene.way.woken == []
+    assert not scene.reach("sam").is_open
+    scene.desk.call(BEN, "identity.release")
+    assert scene.reach("ben") == NOT_LIVE
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+async def test_one_wake_announces_so_many_messages(scene: Scene, more: int) -> None:
+    count = WAKE_ANNOUNCED_MAX + more
+    scene.way.seen = Seen("busy", "it is in a turn")
+    await scene.send(SAM, "ben")
+    for _ in range(count - 1):
+        letter = {"to": ["ben"], "subject": "s", "body": "b", "kind": "task"}
+        scene.desk.call(SAM, "mail.send", **letter)
+    scene.way.seen = Seen("idle")
+    await scene.pass_ms(WAKE_GAP_MS, "ben")
+    assert scene.desk.rows("SELECT count(*) FROM deliveries WHERE stage = 3") == [
+        (min(count, WAKE_ANNOUNCED_MAX),)
+    ]
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_so_many_wakes_are_remembered(more: int) -> None:
+    desk = OfficeDesk()
+    desk.call(BEN, "identity.register", name="ben", role="dev")
+    wake = wakes.NewWake(1, 1, 1, "claude", desk.world.now_ms(), 1, 1)
+
+    def unit(tx: Tx) -> None:
+        for _ in range(WAKES_KEPT_MAX + more):
+            wakes.intend(tx, wake, [Waiting(1, "0" * 26)])
+        wakes.forget_old(tx, desk.world.now_ms())
+
+    desk.do(unit)
+    kept = min(WAKES_KEPT_MAX, WAKES_KEPT_MAX + more)
+    assert desk.rows("SELECT count(*) FROM wakes") == [(kept,)]
+    assert desk.rows("SELECT count(*) FROM wake_threads") == [(kept,)]
+    desk.do(lambda tx: wakes.forget_old(tx, desk.world.now_ms() + 2 * WAKE_DAY_MS + 1))
+    assert desk.rows("SELECT count(*) FROM wakes") == [(0,)]
+    desk.close()
