@@ -73,6 +73,9 @@ class Encounters:
 
     def label(self, process: Process, conversation: str) -> str | None:
         """What a session was called last by a name that is not its own id; None: never."""
+        called = None if conversation else self._called.get(process)
+        if called is not None:  # by its hooks, which know of the conversation as it is now
+            return called
         own = own_id(process, conversation)
         found = (
             one.session_id
