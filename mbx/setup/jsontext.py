@@ -51,11 +51,17 @@ class _Node(NamedTuple):
 
 
 class Json:
-    """JSON as agent CLIs keep it: an empty file is an empty object."""
+    """JSON as agent CLIs keep it: an empty file is an empty object.
+
+    It remembers the text that it read last: states of years have megabytes, a second each.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[str, _Node] | None = None
 
     def read(self, text: str) -> Any:
         """The data. Raises Refused with line and column."""
-        return {} if _is_empty(text) else _scan(text).data
+        return {} if _is_empty(text) else self._scanned(text).data
 
     def write(self, text: str, step: Step) -> str:
         """The text after one complete step. Raises Refused where a key stands twice."""
@@ -64,7 +70,7 @@ class Json:
             new_line = newline_of(text)
             value = {step.path[0]: step.value} if step.path else step.value
             return text + _rendered(value, new_line, "  ") + new_line
-        root = _scan(text)
+        root = self._scanned(text)
         if isinstance(step, Remove):
             container = _find(text, root, step.path[:-1])
             return _without(text, container, _index(text, container, step.path[-1]))
@@ -83,6 +89,11 @@ class Json:
     def follows(self, data: Any, step: Step, new: Any) -> bool:
         """Equal in values, kinds and order."""
         return same(new, changed(data, step))
+
+    def _scanned(self, text: str) -> _Node:
+        if self._last is None or self._last[0] != text:
+            self._last = (text, _scan(text))
+        return self._last[1]
 
 
 # -- adding and removing --------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from mbx.setup.files import Content
 from mbx.setup.jsontext import Json
 from mbx.setup.ledger import Ledger, Record, digest
 from mbx.setup.steps import Language, Path, Refused
-from mbx.setup.wishes import fulfilled, undone
+from mbx.setup.wishes import fulfilled, is_there, undone
 
 Act = Literal["unchanged", "write", "remove", "refused"]
 
@@ -67,9 +67,9 @@ def planned(document: Document, ledger: Ledger, user_id: int, *, installing: boo
 
 
 def _with_entries(document: Document, old: Content) -> Change:
-    text = _text(old)
-    outcome = fulfilled(_language(document), text, document.wishes)
-    had = undone(_language(document), text, document.wishes, ()).text != text
+    text, language = _text(old), _language(document)
+    had = is_there(language, text, document.wishes)
+    outcome = fulfilled(language, text, document.wishes)
     new = outcome.text.encode("utf-8")
     act: Act = "unchanged" if outcome.text == text else "write"
     return Change(document.path, act, old, new, outcome.made, outcome.notes, had_entries=had)
@@ -84,13 +84,13 @@ def _without_entries(
     if exact is not None:
         act: Act = "remove" if exact.new is None else "write"
         return exact._replace(path=document.path, act=act)
-    text = _text(old)
+    text, language = _text(old), _language(document)
     made = record.made if record is not None else ()
-    outcome = undone(_language(document), text, document.wishes, made)
+    outcome = undone(language, text, document.wishes, made)
     if outcome.text == text:
         return Change(document.path, "unchanged", old, old.content, notes=outcome.notes)
     is_ours = record is not None and record.before is None
-    if is_ours and _language(document).read(outcome.text) == {} and "#" not in outcome.text:
+    if is_ours and language.read(outcome.text) == {} and "#" not in outcome.text:
         return Change(document.path, "remove", old, None, notes=outcome.notes)
     return Change(document.path, "write", old, outcome.text.encode("utf-8"), notes=outcome.notes)
 

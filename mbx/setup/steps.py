@@ -1,6 +1,5 @@
 """Single steps in a document of objects and lists, whatever it is written in; pure."""
 
-import copy
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -97,20 +96,24 @@ def complete(data: Any, step: Step) -> Step:
 
 
 def changed(data: Any, step: Step) -> Any:
-    """The data after a complete step."""
-    data = copy.deepcopy(data)
-    if isinstance(step, Append):
-        at(data, step.path).append(step.value)
-        return data
-    if not step.path:
+    """The data after a complete step; what is not on its way is shared with `data`."""
+    return _changed(data, step.path, step)
+
+
+def _changed(data: Any, rest: Path, step: Step) -> Any:
+    if not rest and isinstance(step, Append):
+        return [*data, step.value]
+    if not rest:
         assert isinstance(step, Put)
         return step.value
-    holder, last = at(data, step.path[:-1]), step.path[-1]
-    if isinstance(step, Put):
-        holder[last] = step.value
+    copy: Any = dict(data) if isinstance(data, dict) else list(data)
+    if len(rest) == 1 and isinstance(step, Remove):
+        del copy[rest[0]]
+    elif len(rest) == 1 and isinstance(step, Put):
+        copy[rest[0]] = step.value
     else:
-        del holder[last]
-    return data
+        copy[rest[0]] = _changed(data[rest[0]], rest[1:], step)
+    return copy
 
 
 def carried_out(language: Language, text: str, steps: Sequence[Step]) -> str:
@@ -118,7 +121,7 @@ def carried_out(language: Language, text: str, steps: Sequence[Step]) -> str:
 
     Raises Refused where the result would not say exactly what it should.
     """
-    data = language.read(text)
+    data = language.read(text) if steps else None
     for step in steps:
         whole = complete(data, step)
         text = language.write(text, whole)
@@ -131,6 +134,8 @@ def carried_out(language: Language, text: str, steps: Sequence[Step]) -> str:
 
 def same(one: Any, other: Any) -> bool:
     """Equal in values, kinds and the order of members."""
+    if one is other:
+        return True
     if isinstance(one, dict) and isinstance(other, dict):
         return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):

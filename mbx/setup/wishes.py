@@ -96,6 +96,11 @@ def undone(
     return Outcome(text, (), tuple(dict.fromkeys(notes)))
 
 
+def is_there(language: Language, text: str, wishes: tuple[Wish, ...]) -> bool:
+    """Whether any entry of this installation is there. Raises Refused."""
+    return any(any(_unwanted(language.read(text), wish, [])) for wish in wishes)
+
+
 def _wanted(data: Any, wish: Wish, notes: list[str]) -> Iterator[Step]:
     if isinstance(wish, Constant):
         if at(data, wish.path) is NOTHING:

@@ -175,3 +175,11 @@ def test_more_levels_than_the_limit_are_refused(depth: int) -> None:
 def test_a_number_of_ten_thousand_digits_stays_as_it_is() -> None:
     text = '{"n": ' + "9" * 10_000 + "}"
     assert "9" * 10_000 in carried_out(Json(), text, [PUT])
+
+
+def test_a_text_of_megabytes_is_scanned_once_for_all_that_is_asked_of_it() -> None:
+    language, text = Json(), json.dumps({"history": [{"display": "x" * 100}] * 2_000})
+    read = language.read(text)
+    assert language.read(text) is read
+    added = carried_out(language, text, [PUT])
+    assert language.read(added)["history"] == read["history"]
