@@ -75,7 +75,7 @@ LAYERS: dict[str, set[str]] = {
         "mbx.setup",
         "mbx.setup.scripts",
     },
-    "mbx.setup": {"mbx.core", "mbx.mcp.guide", "mbx.paths", "mbx.setup", "mbx.setup.scripts"},
+    "mbx.setup": {"mbx.core", "mbx.mcp.guide", "mbx.paths", "mbx.setup"},
     "mbx.setup.scripts": {"mbx.hooks", "mbx.paths", "mbx.setup"},
     "mbx.owner": {"mbx.core", "mbx.kernel", "mbx.paths", "mbx.seclusion", "mbx.owner"},
     "mbx.cli": {
@@ -175,6 +175,7 @@ LIGHT = {
     "mbx.cli.commands.doctor",
     "mbx.cli.commands.setup",
     "mbx.setup",
+    "mbx.setup.scripts",
     "mbx.owner",
     "mbx.cli.authority",
     "mbx.cli.pairing",

@@ -8,6 +8,7 @@ from mbx.setup.client import (
     Document,
     Machine,
     Scripts,
+    events_of,
     grouped_hook,
     server,
     server_member,
@@ -35,27 +36,19 @@ def _traces(machine: Machine) -> tuple[str, ...]:
     return _folder(machine), _state(machine)
 
 
-def _documents(
-    machine: Machine, installation: Installation, scripts: Scripts | None
-) -> list[Document]:
+def _documents(machine: Machine, installation: Installation, scripts: Scripts) -> list[Document]:
     entry = {"type": "stdio", **server(installation), "alwaysLoad": True}
-    wishes: list[Wish] = []
-    if scripts is not None:
-        wishes = [
-            *(
-                grouped_hook(installation, NAME, event, by_tool=event in _BY_TOOL)
-                for event in CLIENT.events
-            ),
-            status_line(installation, NAME, "statusLine", padding=0, refreshInterval=2),
-        ]
+    wishes: tuple[Wish, ...] = (
+        *(
+            grouped_hook(installation, NAME, event, by_tool=event in _BY_TOOL)
+            for event in CLIENT.events
+        ),
+        status_line(installation, NAME, "statusLine", padding=0, refreshInterval=2),
+    )
     folder = _folder(machine)
     return [
         Document(_state(machine), "json", (server_member(installation, entry),)),
-        *(
-            [Document(os.path.join(folder, "settings.json"), "json", tuple(wishes))]
-            if wishes
-            else []
-        ),
+        Document(os.path.join(folder, "settings.json"), "json", wishes),
         skill(folder),
     ]
 
@@ -66,7 +59,7 @@ CLIENT: Final = Client(
     ("claude",),
     _traces,
     _documents,
-    ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd", "PreToolUse"),
+    events_of(NAME),
     (
         (
             "Claude Code asks before mail may wake an idle session that runs with all permissions"

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
+from mbx.core import clients as hooks
 from mbx.mcp.guide import GUIDE
 from mbx.setup.entries import HOOK_TIMEOUT_S, SERVER, Installation
 from mbx.setup.wishes import Element, Member, Wish
@@ -47,11 +48,11 @@ class Scripts(NamedTuple):
     """What hooks run: files below mbx's home by path, and the text of OpenCode's plugin."""
 
     files: Mapping[str, str]
-    plugin: str | None
+    plugin: str
 
 
-Documents = Callable[[Machine, Installation, Scripts | None], list[Document]]
-"""The files of a client, as they should be; hooks only where there are scripts."""
+Documents = Callable[[Machine, Installation, Scripts], list[Document]]
+"""The files of a client, as they should be."""
 
 
 class Client(NamedTuple):
@@ -68,6 +69,16 @@ class Client(NamedTuple):
     documents: Documents
     events: tuple[str, ...]
     hook_remarks: tuple[str, ...] = ()
+
+
+def events_of(cli: str) -> tuple[str, ...]:
+    """The events of a client at which its hook has something to do or to say."""
+    client = hooks.CLIENTS[cli]
+    return tuple(
+        event
+        for act, event in client.events.items()
+        if act in (hooks.START, hooks.END) or client.forms[act] != hooks.NOTHING
+    )
 
 
 def server(installation: Installation, **more: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from mbx.setup.client import (
     Document,
     Machine,
     Scripts,
+    events_of,
     grouped_hook,
     server,
     server_member,
@@ -29,20 +30,19 @@ def _traces(machine: Machine) -> tuple[str, ...]:
     return (_folder(machine),)
 
 
-def _documents(
-    machine: Machine, installation: Installation, scripts: Scripts | None
-) -> list[Document]:
+def _documents(machine: Machine, installation: Installation, scripts: Scripts) -> list[Document]:
     folder = _folder(machine)
     entry = server(installation, required=True, startup_timeout_sec=START_TIMEOUT_S)
     member = server_member(installation, entry, "mcp_servers")
-    found = [Document(os.path.join(folder, "config.toml"), "toml", (member,))]
-    if scripts is not None:
-        hooks = tuple(
-            grouped_hook(installation, NAME, event, by_tool=event in _BY_TOOL)
-            for event in CLIENT.events
-        )
-        found.append(Document(os.path.join(folder, "hooks.json"), "json", hooks))
-    return [*found, skill(folder)]
+    hooks = tuple(
+        grouped_hook(installation, NAME, event, by_tool=event in _BY_TOOL)
+        for event in CLIENT.events
+    )
+    return [
+        Document(os.path.join(folder, "config.toml"), "toml", (member,)),
+        Document(os.path.join(folder, "hooks.json"), "json", hooks),
+        skill(folder),
+    ]
 
 
 CLIENT: Final = Client(
@@ -51,7 +51,7 @@ CLIENT: Final = Client(
     ("codex",),
     _traces,
     _documents,
-    ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd", "PreToolUse"),
+    events_of(NAME),
     (
         (
             "Codex: start it once in a terminal. It shows the new hooks and asks whether you trust"

@@ -3,7 +3,16 @@
 import os
 from typing import Final
 
-from mbx.setup.client import Client, Document, Machine, Scripts, server, server_member, skill
+from mbx.setup.client import (
+    Client,
+    Document,
+    Machine,
+    Scripts,
+    events_of,
+    server,
+    server_member,
+    skill,
+)
 from mbx.setup.entries import HOOK_TIMEOUT_S, Installation
 from mbx.setup.wishes import Constant, Element, Wish
 
@@ -18,21 +27,20 @@ def _traces(machine: Machine) -> tuple[str, ...]:
     return (_folder(machine),)
 
 
-def _documents(
-    machine: Machine, installation: Installation, scripts: Scripts | None
-) -> list[Document]:
+def _documents(machine: Machine, installation: Installation, scripts: Scripts) -> list[Document]:
     folder = _folder(machine)
     entry = {"type": "local", **server(installation), "tools": ["*"]}
     member = server_member(installation, entry)
-    found = [Document(os.path.join(folder, "mcp-config.json"), "json", (member,))]
-    if scripts is not None:
-        wishes: list[Wish] = [Constant(("version",), 1)]
-        for event in CLIENT.events:
-            line = installation.hook(NAME, event)
-            hook = {"type": "command", "bash": line, "timeoutSec": HOOK_TIMEOUT_S}
-            wishes.append(Element(("hooks", event), hook, installation.whose_hook))
-        found.append(Document(os.path.join(folder, "hooks", "mbx.json"), "json", tuple(wishes)))
-    return [*found, skill(folder)]
+    wishes: list[Wish] = [Constant(("version",), 1)]
+    for event in CLIENT.events:
+        line = installation.hook(NAME, event)
+        hook = {"type": "command", "bash": line, "timeoutSec": HOOK_TIMEOUT_S}
+        wishes.append(Element(("hooks", event), hook, installation.whose_hook))
+    return [
+        Document(os.path.join(folder, "mcp-config.json"), "json", (member,)),
+        Document(os.path.join(folder, "hooks", "mbx.json"), "json", tuple(wishes)),
+        skill(folder),
+    ]
 
 
 CLIENT: Final = Client(
@@ -41,6 +49,6 @@ CLIENT: Final = Client(
     ("copilot",),
     _traces,
     _documents,
-    ("sessionStart", "userPromptSubmitted", "postToolUse", "agentStop", "sessionEnd", "preToolUse"),
+    events_of(NAME),
 )
 """What stands where: docs/setup.md."""

@@ -8,6 +8,7 @@ from mbx.setup.client import (
     Document,
     Machine,
     Scripts,
+    events_of,
     grouped_hook,
     server,
     server_member,
@@ -30,11 +31,9 @@ def _traces(machine: Machine) -> tuple[str, ...]:
     return (_folder(machine),)
 
 
-def _documents(
-    machine: Machine, installation: Installation, scripts: Scripts | None
-) -> list[Document]:
+def _documents(machine: Machine, installation: Installation, scripts: Scripts) -> list[Document]:
     wishes: list[Wish] = [server_member(installation, server(installation))]
-    for event in CLIENT.events if scripts is not None else ():
+    for event in CLIENT.events:
         wishes.append(grouped_hook(installation, NAME, event, timeout=_TIMEOUT_MS, matcher="*"))
     folder = _folder(machine)
     return [Document(os.path.join(folder, "settings.json"), "json", tuple(wishes)), skill(folder)]
@@ -46,6 +45,6 @@ CLIENT: Final = Client(
     ("gemini",),
     _traces,
     _documents,
-    ("SessionStart", "BeforeAgent", "AfterTool", "AfterAgent", "SessionEnd", "BeforeTool"),
+    events_of(NAME),
 )
 """What stands where: docs/setup.md."""

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from mbx.core.errors import MbxError
 from mbx.paths import Paths, home_of_user, make_folder, printable
@@ -14,16 +14,13 @@ from mbx.setup.ledger import Ledger, Record, digest
 from mbx.setup.plan import Change, planned
 from mbx.setup.steps import Refused
 
-_NO_SCRIPTS: Final = Scripts({}, "")
-"""For taking out: all documents count, whether or not this version has hooks."""
-
 
 class Setting(NamedTuple):
-    """Whose machine, which installation, what its hooks run (None: it has none)."""
+    """Whose machine, which installation, what its hooks run."""
 
     machine: Machine
     installation: Installation
-    scripts: Scripts | None
+    scripts: Scripts
     user_id: int
 
 
@@ -122,8 +119,7 @@ def plan(
 
 
 def _client_plan(setting: Setting, trace: Trace, ledger: Ledger, installing: bool) -> ClientPlan:
-    scripts = setting.scripts if installing else _NO_SCRIPTS
-    documents = trace.client.documents(setting.machine, setting.installation, scripts)
+    documents = trace.client.documents(setting.machine, setting.installation, setting.scripts)
     return ClientPlan(
         trace,
         tuple(
@@ -145,7 +141,7 @@ def _each_once(documents: Iterable[Document]) -> Iterable[Document]:
 
 def _scripts(setting: Setting, wanted: object) -> Mapping[str, str]:
     """The scripts that are missing or not as this version has them."""
-    if not wanted or setting.scripts is None:
+    if not wanted:
         return {}
     return {path: text for path, text in setting.scripts.files.items() if _holds(path) != text}
 

@@ -8,6 +8,7 @@ from mbx.setup.client import (
     Document,
     Machine,
     Scripts,
+    events_of,
     server,
     server_member,
     skill,
@@ -43,43 +44,31 @@ def _hook(installation: Installation, cli: str, event: str) -> Element:
     return Element(("hooks",), value, installation.whose_hook, event=event)
 
 
-def _both(
-    folder: str, client: Client, installation: Installation, scripts: Scripts | None
-) -> list[Document]:
+def _both(folder: str, client: Client, installation: Installation) -> list[Document]:
     member = server_member(installation, server(installation))
-    found = [Document(os.path.join(folder, "mcp.json"), "json", (member,))]
-    if scripts is not None:
-        hooks = tuple(_hook(installation, client.name, event) for event in client.events)
-        found.append(Document(os.path.join(folder, "config.toml"), "toml", hooks))
-    return found
+    hooks = tuple(_hook(installation, client.name, event) for event in client.events)
+    return [
+        Document(os.path.join(folder, "mcp.json"), "json", (member,)),
+        Document(os.path.join(folder, "config.toml"), "toml", hooks),
+    ]
 
 
-def _documents(
-    machine: Machine, installation: Installation, scripts: Scripts | None
-) -> list[Document]:
+def _documents(machine: Machine, installation: Installation, scripts: Scripts) -> list[Document]:
     folder = _folder(machine)
-    found = _both(folder, CLIENT, installation, scripts)
-    if scripts is not None:
-        line = status_line(installation, NAME, "status_line")
-        line = line._replace(value={"command": line.value["command"]})
-        found.append(Document(os.path.join(folder, "tui.toml"), "toml", (line,)))
-    return [*found, skill(folder)]
+    line = status_line(installation, NAME, "status_line")
+    line = line._replace(value={"command": line.value["command"]})
+    return [
+        *_both(folder, CLIENT, installation),
+        Document(os.path.join(folder, "tui.toml"), "toml", (line,)),
+        skill(folder),
+    ]
 
 
 def _old_documents(
-    machine: Machine, installation: Installation, scripts: Scripts | None
+    machine: Machine, installation: Installation, scripts: Scripts
 ) -> list[Document]:
-    return _both(_old_folder(machine), OLD_CLIENT, installation, scripts)
+    return _both(_old_folder(machine), OLD_CLIENT, installation)
 
-
-_EVENTS: Final = (
-    "SessionStart",
-    "UserPromptSubmit",
-    "PostToolUse",
-    "Stop",
-    "SessionEnd",
-    "PreToolUse",
-)
 
 CLIENT: Final = Client(
     NAME,
@@ -87,7 +76,7 @@ CLIENT: Final = Client(
     ("kimi",),
     _traces,
     _documents,
-    _EVENTS,
+    events_of(NAME),
 )
 """What stands where: docs/setup.md."""
 
@@ -97,6 +86,6 @@ OLD_CLIENT: Final = Client(
     ("kimi-cli",),
     _old_traces,
     _old_documents,
-    _EVENTS,
+    events_of(OLD_NAME),
 )
 """Its program is called `kimi` too: the folder tells them apart."""

@@ -25,22 +25,19 @@ def _settings(folder: str) -> str:
     return next((path for path in paths if os.path.lexists(path)), paths[-1])
 
 
-def _documents(
-    machine: Machine, installation: Installation, scripts: Scripts | None
-) -> list[Document]:
+def _documents(machine: Machine, installation: Installation, scripts: Scripts) -> list[Document]:
     folder = _folder(machine)
     entry: dict[str, Any] = {"type": "local", "command": [*installation.program, "mcp"]}
     if installation.environ:
         entry["environment"] = dict(installation.environ)
     entry["enabled"] = True
     member = server_member(installation, entry, "mcp")._replace(environ="environment")
-    found = [Document(_settings(folder), "json", (member,))]
-    if scripts is not None and scripts.plugin is not None:
-        text = (
-            scripts.plugin if MARKER in scripts.plugin[:400] else f"// {MARKER}\n{scripts.plugin}"
-        )
-        found.append(Document(os.path.join(folder, "plugins", "mbx.js"), "file", text=text))
-    return [*found, skill(folder)]
+    mark = "" if MARKER in scripts.plugin[:400] else f"// {MARKER}\n"
+    return [
+        Document(_settings(folder), "json", (member,)),
+        Document(os.path.join(folder, "plugins", "mbx.js"), "file", text=f"{mark}{scripts.plugin}"),
+        skill(folder),
+    ]
 
 
 CLIENT: Final = Client(

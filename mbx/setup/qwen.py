@@ -8,6 +8,7 @@ from mbx.setup.client import (
     Document,
     Machine,
     Scripts,
+    events_of,
     grouped_hook,
     server,
     server_member,
@@ -28,13 +29,10 @@ def _traces(machine: Machine) -> tuple[str, ...]:
     return (_folder(machine),)
 
 
-def _documents(
-    machine: Machine, installation: Installation, scripts: Scripts | None
-) -> list[Document]:
+def _documents(machine: Machine, installation: Installation, scripts: Scripts) -> list[Document]:
     wishes: list[Wish] = [server_member(installation, server(installation, alwaysLoad=True))]
-    if scripts is not None:
-        wishes += [grouped_hook(installation, NAME, event) for event in CLIENT.events]
-        wishes.append(status_line(installation, NAME, "ui", "statusLine", refreshInterval=2))
+    wishes += [grouped_hook(installation, NAME, event) for event in CLIENT.events]
+    wishes.append(status_line(installation, NAME, "ui", "statusLine", refreshInterval=2))
     folder = _folder(machine)
     return [Document(os.path.join(folder, "settings.json"), "json", tuple(wishes)), skill(folder)]
 
@@ -45,6 +43,6 @@ CLIENT: Final = Client(
     ("qwen",),
     _traces,
     _documents,
-    ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd", "PreToolUse"),
+    events_of(NAME),
 )
 """What stands where: docs/setup.md."""

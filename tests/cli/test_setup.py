@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,6 +126,30 @@ def test_a_program_on_the_path_is_enough_to_be_found(place: Desk, tmp_path: Path
     done = place.run("setup", "--yes", "--only", "gemini")
     assert f"Gemini CLI: found ({program})" in done.stdout
     assert (tmp_path / ".gemini/settings.json").exists()
+
+
+def test_every_line_that_was_entered_runs_in_silence(place: Desk) -> None:
+    place.run("setup", "--yes")
+    lines = [
+        hook["command"]
+        for name in (".claude/settings.json", ".codex/hooks.json")
+        for groups in json.loads((place.home.parent / name).read_text())["hooks"].values()
+        for hook in groups[0]["hooks"]
+        if hook["type"] == "command"
+    ]
+    settings = json.loads((place.home.parent / ".claude/settings.json").read_text())
+    lines.append(settings["statusLine"]["command"])
+    assert f'sh "{os.path.realpath(place.home)}/bin/hook.sh" codex Stop' in lines
+    for line in lines:
+        done = subprocess.run(
+            ["sh", "-c", line],
+            input=b'{"session_id":"x"}',
+            env=place.env,
+            capture_output=True,
+            check=False,
+            timeout=10,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_doctor_says_whether_mbx_is_set_up_and_which(place: Desk, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ class Place:
             has_hook_tool,
         )
         folder_of_scripts = self.home / "bin"
-        self.scripts: Scripts | None = Scripts(
+        self.scripts = Scripts(
             {
                 str(folder_of_scripts / "hook.sh"): "# written by mbx setup\nexit 0\n",
                 str(folder_of_scripts / "statusline.sh"): "# written by mbx setup\nexit 0\n",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mbx.setup.client import Scripts
 from tests.setup.conftest import Place, acts
 
 STEPS = ("open", "os.rename", "os.remove", "os.mkdir")
@@ -38,7 +39,7 @@ def killed_at(place: Place, step: int, *, installing: bool) -> bool:
 def fresh(folder: Path) -> Place:
     folder.mkdir()
     place = Place(folder)
-    place.scripts = None
+    place.scripts = Scripts({}, "")
     place.clients("codex")
     (place.user / ".codex/config.toml").write_text("a = 1")
     return place

@@ -44,11 +44,10 @@ def test_the_table_names_every_file_and_entry(place: Place) -> None:
     assert rows() == expected
 
 
-def test_the_events_entered_are_those_that_the_hooks_know() -> None:
-    hooks = pytest.importorskip("mbx.core.clients", reason="hooks are not there yet")
-    told = {client.name: set(client.events) for client in BY_NAME.values() if client.events}
-    known = {name: set(one.events.values()) for name, one in hooks.CLIENTS.items() if name in told}
-    assert told == known
+def test_an_event_at_which_nothing_can_be_done_starts_no_process() -> None:
+    assert "PostToolUse" not in BY_NAME["kimi"].events
+    assert set(BY_NAME["kimi-cli"].events) == {"SessionStart", "Stop", "SessionEnd", "PreToolUse"}
+    assert BY_NAME["opencode"].events == ()
 
 
 def test_the_table_names_every_variable() -> None:

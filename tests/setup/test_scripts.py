@@ -45,6 +45,6 @@ def test_the_scripts_are_put_below_the_home_and_are_shell(tmp_path: Path) -> Non
         done = subprocess.run(["sh", "-n"], input=text, text=True, check=False, capture_output=True)
         assert (done.returncode, done.stderr) == (0, "")
         assert "@" not in text.replace("$@", "")
-    assert made.plugin is not None
+    assert made.plugin
     assert HAS_HOOK_TOOL
     assert entries.HOOK_TOOL == HOOK

@@ -55,7 +55,7 @@ def setup(session: Session, only: str | None, dry_run: bool, uninstall: bool, ye
     ledger = Ledger(setting.installation.home)
     plan = installer.plan(setting, ledger, names, installing=not uninstall)
     if dry_run or not plan.changes_something:
-        _tell(session, plan, setting, "dry-run" if dry_run else "done")
+        _tell(session, plan, "dry-run" if dry_run else "done")
         return _status(plan, names)
     if not yes and not _is_agreed(session, plan):
         session.output.text("nothing was changed")
@@ -68,7 +68,7 @@ def setup(session: Session, only: str | None, dry_run: bool, uninstall: bool, ye
         done = installer.carry_out(plan, setting, ledger)
     finally:
         ledger.unlock()
-    _tell(session, done, setting, "done")
+    _tell(session, done, "done")
     return _status(done, names)
 
 
@@ -107,9 +107,9 @@ def _is_agreed(session: Session, plan: Plan) -> bool:
 # -- telling --------------------------------------------------------------------------------------
 
 
-def _tell(session: Session, plan: Plan, setting: Setting, mode: str) -> None:
+def _tell(session: Session, plan: Plan, mode: str) -> None:
     if session.output.as_json:
-        session.output.document(_document(plan, setting, mode))
+        session.output.document(_document(plan, mode))
         return
     lines: list[str] = []
     for path in plan.scripts:
@@ -124,9 +124,7 @@ def _tell(session: Session, plan: Plan, setting: Setting, mode: str) -> None:
                 lines += [cell(line) for line in change.diff().splitlines()]
     if plan.absent:
         lines.append(f"not found: {', '.join(plan.absent)}")
-    if setting.scripts is None and plan.installing:
-        lines.append("hooks and status line: this version of mbx has none yet")
-    session.output.text(*lines, *_ending(plan, setting, mode))
+    session.output.text(*lines, *_ending(plan, mode))
 
 
 def _file_lines(changes: Sequence[Change], mode: str) -> Iterator[str]:
@@ -145,15 +143,15 @@ def _file_lines(changes: Sequence[Change], mode: str) -> Iterator[str]:
         yield from (f"    {cell(note)}" for note in change.notes)
 
 
-def _ending(plan: Plan, setting: Setting, mode: str) -> list[str]:
+def _ending(plan: Plan, mode: str) -> list[str]:
     if mode == "dry-run":
         return ["nothing was changed: this was a preview"]
     lines = [] if plan.changes_something else ["nothing to do"]
-    steps = _steps(plan, has_hooks=setting.scripts is not None)
+    steps = _steps(plan)
     return [*lines, *(["now it is your turn:"] if steps else []), *(f"  - {one}" for one in steps)]
 
 
-def _steps(plan: Plan, *, has_hooks: bool) -> list[str]:
+def _steps(plan: Plan) -> list[str]:
     """What is left to the human."""
     steps: list[str] = []
     changed = [one for one in plan.clients if {c.act for c in one.changes} & {"write", "remove"}]
@@ -161,7 +159,7 @@ def _steps(plan: Plan, *, has_hooks: bool) -> list[str]:
         titles = ", ".join(client.trace.client.title for client in changed)
         steps.append(f"End your sessions of {titles} and start them again: {_WHY[plan.installing]}")
     for client in plan.clients:
-        if client in changed and plan.installing and has_hooks:
+        if client in changed and plan.installing:
             steps += client.trace.client.hook_remarks
         for change in client.changes:
             if change.act == "refused":
@@ -178,7 +176,7 @@ _WHY = {
 """Why sessions have to be started again, after setup (True) and after taking it out."""
 
 
-def _document(plan: Plan, setting: Setting, mode: str) -> JsonObject:
+def _document(plan: Plan, mode: str) -> JsonObject:
     clients = [
         {
             "client": client.trace.client.name,
@@ -191,11 +189,10 @@ def _document(plan: Plan, setting: Setting, mode: str) -> JsonObject:
         "ok": not any(client.is_refused for client in plan.clients),
         "dry_run": mode == "dry-run",
         "changed": mode == "done" and plan.changes_something,
-        "hooks": setting.scripts is not None,
         "scripts": list(plan.scripts),
         "clients": clients,
         "not_found": list(plan.absent),
-        "steps": [] if mode == "dry-run" else _steps(plan, has_hooks=setting.scripts is not None),
+        "steps": [] if mode == "dry-run" else _steps(plan),
     }
 
 
