@@ -170,7 +170,7 @@ def _joined(head: str, trivia: str, tail: str) -> str:
     """Three pieces, with an end of line behind a comment that would else run on."""
     blanks = tail[: len(tail) - len(tail.lstrip(_BLANK))]
     runs_on = _is_line_comment(trivia, 0, len(trivia)) and "\n" not in blanks
-    return head + trivia + ("\n" if runs_on else "") + tail
+    return head + trivia + (newline_of(head + tail) if runs_on else "") + tail
 
 
 def _inked(trivia: str) -> str:
