@@ -44,6 +44,7 @@ def test_without_a_terminal_it_changes_nothing_unless_told_yes(place: Desk) -> N
         "env": {"MBX_HOME": os.path.realpath(place.home)},
         "alwaysLoad": True,
     }
+    assert place.run("setup", "--yes").stdout.endswith("nothing to do\n")
     assert "End your sessions of Claude Code, Codex and start them again" in done.stdout
     assert place.status()["running"] is False
 
@@ -93,6 +94,7 @@ def test_the_document_says_what_was_done_to_each_file(place: Desk) -> None:
     assert any("Mend it" in step for step in told["steps"])
     again = json.loads(place.run("setup", "--yes", "--json").stdout)
     assert again["changed"] is False
+    assert "nothing was changed" in place.run("setup", "--yes").stdout
 
 
 def test_only_some_clients_and_back_again(place: Desk) -> None:

@@ -146,7 +146,9 @@ def _file_lines(changes: Sequence[Change], mode: str) -> Iterator[str]:
 def _ending(plan: Plan, mode: str) -> list[str]:
     if mode == "dry-run":
         return ["nothing was changed: this was a preview"]
-    lines = [] if plan.changes_something else ["nothing to do"]
+    is_refused = any(client.is_refused for client in plan.clients)
+    nothing = "nothing was changed" if is_refused else "nothing to do"
+    lines = [] if plan.changes_something else [nothing]
     steps = _steps(plan)
     return [*lines, *(["now it is your turn:"] if steps else []), *(f"  - {one}" for one in steps)]
 
