@@ -29,9 +29,14 @@ sys.exit(main(["--foreground"]))
 
 
 def contents(home: Path) -> dict[str, tuple[int, int, str]]:
-    """Path -> mode, time of the last change, digest: everything that looking must leave alone."""
-    found = {}
+    """Path -> mode, time of the last change, digest: everything that looking must leave alone.
+
+    But for the snapshots, among which a living daemon gives signs of life by itself.
+    """
+    found, snapshots = {}, home / "run" / "snapshots"
     for path in [home, *sorted(home.rglob("*"))]:
+        if path == snapshots or path.parent == snapshots:
+            continue
         entry = path.lstat()
         digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
         found[str(path)] = (entry.st_mode, entry.st_mtime_ns, digest)

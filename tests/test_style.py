@@ -46,8 +46,6 @@ COVERED_BY: dict[str, str] = {
     "mbx.hooks.statusline": "e2e/test_hook_trouble.py",
     "mbx.daemon.hooktool": "e2e/test_hooks.py",
     "mbx.daemon.methods.hooks": "e2e/test_hooks.py",
-    "mbx.daemon.snapshotfiles": "e2e/test_hooks.py",
-    "mbx.daemon.workers.snapshots": "e2e/test_hooks.py",
     "mbx.cli.commands.pair": "e2e/test_pairing.py",
     "mbx.cli.commands.policy": "cli/test_authority.py",
     "mbx.cli.commands.takeover": "cli/test_authority.py",

@@ -43,12 +43,12 @@ class SnapshotFiles:
 
     def read(self, cli: str, called: str) -> Snapshot | None:
         """A snapshot that an earlier life of the daemon left."""
-        try:
-            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-            with open(os.open(self._path(session_name(cli, called)), flags), "rb") as file:
-                return parse(file.read(SNAPSHOT_MAX_BYTES).decode("utf-8", "replace"))
-        except OSError:
-            return None
+        return parse(self._text(session_name(cli, called)))
+
+    def told(self, own: str) -> int:
+        """The mark of what was announced to a session last; 0 for nothing."""
+        first = self._text(f"{own}.told").partition(" ")[0]
+        return int(first) if first.isdigit() and first.isascii() and len(first) < 20 else 0
 
     def told_path(self, own: str) -> str:
         """Where is kept what a session was told."""
@@ -61,10 +61,6 @@ class SnapshotFiles:
     def remove_own(self, own: str) -> None:
         """A session has ended: its name, and what it was told."""
         self._unlink(own)
-        self._unlink(f"{own}.told")
-
-    def forget_told(self, own: str) -> None:
-        """A session begins anew: nothing was announced to it."""
         self._unlink(f"{own}.told")
 
     def beat(self, uptime_ms: int | None) -> None:
@@ -96,6 +92,15 @@ class SnapshotFiles:
         finally:
             os.close(descriptor)
         os.rename(aside, self._path(name))
+
+    def _text(self, name: str) -> str:
+        """A file's text; "" for one that cannot be read, or is another sort of file."""
+        try:
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+            with open(os.open(self._path(name), flags), "rb") as file:
+                return file.read(SNAPSHOT_MAX_BYTES).decode("utf-8", "replace")
+        except OSError:
+            return ""
 
     def _unlink(self, name: str) -> None:
         with suppress(OSError):  # a folder of that name harms nobody

@@ -14,7 +14,17 @@ from mbx import __version__
 from mbx.client import PROTOCOL, Clock
 from mbx.core.errors import MbxError
 from mbx.core.limits import LOG_FILES_KEPT
-from mbx.doctor import authority, clients, files, looking, peering, places, serving, wellbeing
+from mbx.doctor import (
+    authority,
+    clients,
+    files,
+    hooks,
+    looking,
+    peering,
+    places,
+    serving,
+    wellbeing,
+)
 from mbx.doctor.verdict import Check
 from mbx.paths import Paths
 
@@ -164,7 +174,14 @@ def _files(situation: Situation) -> list[Check]:
         files.wal(wal),
         *files.log(log, user_id, looking.last_bytes(log[0].path, _LOG_TAIL_BYTES)),
         *files.leftovers(_new_files(paths), situation.now_ms),
+        *hooks.misses(_counted(paths, "down"), _counted(paths, "slow"), situation.now_ms),
     ]
+
+
+def _counted(paths: Paths, kind: str) -> tuple[files.Entry, bytes | None]:
+    """A count that hooks keep, and its file; a pipe in its place is not opened."""
+    entry = looking.look(os.path.join(paths.snapshots_dir(), kind))
+    return entry, looking.first_bytes(entry.path, 64) if entry.kind == "file" else None
 
 
 def _private_paths(paths: Paths) -> Sequence[str]:

@@ -30,6 +30,10 @@ BLOCKS = 93
 """Exit status by which the script is told to end with 2, its text being on standard output: a
 Python that cannot start ends with 1 or 2 by itself."""
 
+_GOES_ON = ("clear", "compact")
+"""A session that only goes on claims nothing that was wished at its launch: it may have given that
+back."""
+
 _HOUR_S = 3_600
 _WAIT_S = 0.005
 
@@ -98,7 +102,8 @@ def _run(given: Given, environ: Mapping[str, str]) -> int:
     if events.is_of_subagent(event):
         return 0
     if act == START:
-        return _start(given, place, called, environ)
+        goes_on = event.get("source") in _GOES_ON
+        return _start(given, place, called, {} if goes_on else environ)
     if act == END:
         return _end(given, place, called, event, environ)
     return _news(given, place, act, called, environ)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# mbx: a hook of an agent CLI. sh hook.sh CLI EVENT. Written by `mbx setup`; its command line stays.
+# mbx: a hook of an agent CLI, written by mbx setup: sh hook.sh CLI EVENT. That line never changes.
 # It says something only when there is something for the session of its own process, and ends with
 # status 0 whatever happens. Nothing is started to find out that there is nothing: only what the
 # shell itself can do (read, test, case) is used up to there.

@@ -1,4 +1,4 @@
-// mbx: hooks of OpenCode, which has no commands for them. Written by `mbx setup`.
+// mbx: hooks of OpenCode, which has no commands for them; written by mbx setup.
 // It reads what the mbx daemon prepared for a session, and says it once; it never waits for anybody.
 import { readFileSync, writeFileSync } from "node:fs"
 import { createHash } from "node:crypto"
@@ -7,6 +7,7 @@ import { join } from "node:path"
 
 const FOLDER = @FOLDER@
 const PROGRAM = @PROGRAM@
+const WHERE = ["--cli", "opencode", "--folder", FOLDER]
 const STALE_S = @STALE@
 
 function text(name) {
@@ -79,7 +80,7 @@ function tell(event, session) {
   return new Promise((resolve) => {
     let said = ""
     try {
-      const child = spawn(PROGRAM[0], [...PROGRAM.slice(1), event, "--cli", "opencode"], {
+      const child = spawn(PROGRAM[0], [...PROGRAM.slice(1), event, ...WHERE, "--own", own()], {
         stdio: ["pipe", "pipe", "ignore"],
       })
       child.on("error", () => resolve(""))

@@ -1,5 +1,5 @@
 #!/bin/sh
-# mbx: one line for the screen of an agent CLI. sh statusline.sh CLI. Written by `mbx setup`.
+# mbx: one line for the screen of an agent CLI, written by mbx setup: sh statusline.sh CLI.
 # It prints what the daemon wrote for the session of its own process, and nothing when that is old,
 # not there, or not beyond doubt. Nothing is started.
 set -f

@@ -269,9 +269,10 @@ def test_all_files_are_private_from_the_first_instant(home: Path) -> None:
         found = list(home.rglob("*"))
         assert {path.name for path in found} >= {
             *("host.key", "store.db", "store.db-wal", "daemon.lock", "daemon.log"),
-            *("run", "mbx.sock", "sessions"),
+            *("run", "mbx.sock", "sessions", "snapshots"),
         }
-        open_to_others = [path for path in found if path.stat().st_mode & 0o077]
+        # A sign of life may be renamed meanwhile: then it is looked at by its other name.
+        open_to_others = [path for path in found if path.exists() and path.stat().st_mode & 0o077]
         assert open_to_others == []
 
 

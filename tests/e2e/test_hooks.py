@@ -141,6 +141,53 @@ def test_a_real_end_frees_the_lease_for_who_waits_and_the_conversation_comes_bac
     assert client.shown() == ""
 
 
+def test_a_session_that_gave_its_identity_back_gets_none_by_going_on(
+    start: Start, daemon: Daemon
+) -> None:
+    client = start()
+    client.hook("start", source="startup")
+    name = fresh_name("ana")
+    client.register(name)
+    client.run(f"export MBX_AGENT={name}")
+    client.mbx("identity release")
+    for act in ("prompt", "tool", "stop", "end"):
+        assert silent(client.hook(act, reason="logout")), act
+    for source in ("clear", "compact"):
+        client.hook("start", conversation(), source=source)
+    client.run("unset MBX_AGENT")
+    assert client.mbx("whoami")["agent"] is None
+
+
+def test_an_identity_named_at_launch_is_taken_when_the_session_begins(
+    start: Start, daemon: Daemon
+) -> None:
+    client, name = start(), fresh_name("ana")
+    event = json.dumps({"session_id": client.conversation, "source": "startup"}).encode()
+    done = client.hook_raw("SessionStart", event, f"MBX_AGENT={name} MBX_ROLE=dev")
+    assert context_of(done).startswith(f"mbx: your mailbox identity is {name}, 0 unread.")
+    assert label_of(client) == client.conversation
+
+
+def test_another_name_and_another_holder_change_what_is_said(start: Start) -> None:
+    client, writer = start(), start("codex")
+    name, sender = fresh_name("ana"), fresh_name("ben")
+    client.register(name)
+    writer.register(sender)
+    other = fresh_name("cai")
+    client.mbx(f"identity rename {other}")
+    client.await_status(f"mbx {other}")
+    writer.mbx(f"send --to {other} --subject s -m b")
+    client.await_status(f"mbx {other}: 1 unread")
+    assert f"1 new for {other}" in context_of(client.hook("prompt"))
+    client.mbx("identity release")
+    writer.mbx("identity release")
+    writer.mbx(f"identity claim {other}")
+    writer.await_status(f"mbx {other}: 1 unread")
+    assert client.shown() == ""
+    assert silent(client.status_line())
+    assert f"1 new for {other}" in context_of(writer.hook("prompt"))
+
+
 def test_a_killed_client_leaves_nothing_behind(start: Start) -> None:
     client = start()
     client.hook("start")

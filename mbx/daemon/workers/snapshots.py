@@ -31,6 +31,7 @@ from mbx.daemon.effects import (
 )
 from mbx.daemon.snapshotfiles import SnapshotFiles
 from mbx.daemon.world import uptime_ms
+from mbx.paths import session_name
 from mbx.store import identities, leases, unread, waiting
 from mbx.store.database import Committed, Outcome, Tx
 from mbx.store.sessions import SessionRow
@@ -44,6 +45,8 @@ _PIECE: Final = 16
 """Sessions that are read in one unit: a brief one stays below a millisecond."""
 
 _HOUR_MS: Final = 3_600_000
+_SWEEP_BEATS: Final = 20
+"""The folder is looked through once a minute."""
 
 _Key = tuple[Process, str]
 
@@ -103,9 +106,14 @@ class Snapshots:
         self._log = log
         self._uptime = uptime
         self._sessions: dict[_Key, _Session] = {}
+        self._holding: dict[int, _Session] = {}
+        """By identity: each send asks for its recipients."""
         self._dirty: dict[_Key, None] = {}
         self._changed = asyncio.Event()
         self._is_failing = False
+
+    def __len__(self) -> int:
+        return len(self._sessions)
 
     def restore(self, row: SessionRow) -> None:
         """Take up a session from the store at start."""
@@ -164,18 +172,16 @@ class Snapshots:
         return said[0] if said else ""
 
     def _granted(self, effect: Granted) -> None:
-        for other in list(self._sessions.values()):
-            if other.identity_no == effect.identity_no and other.key != (
-                effect.process,
-                effect.conversation,
-            ):
-                self._drop(other)  # it was displaced
+        other = self._holding.get(effect.identity_no)
+        if other is not None and other.key != (effect.process, effect.conversation):
+            self._drop(other)  # it was displaced
         known = self._sessions.get((effect.process, effect.conversation))
         session = _session(effect)
         if known is not None and known.called != effect.session_id and not known.conversation:
             session.called = known.called if known.called != known.label else effect.session_id
         session.identity_no, session.epoch = effect.identity_no, effect.epoch
-        self._files.forget_told(session.own)
+        # What waits is announced to who gets it, whatever was before it in this process.
+        session.mark = max(self._files.told(session.own), known.mark if known else 0)
         self._add(session)
 
     def _relabelled(self, effect: Relabelled) -> None:
@@ -193,11 +199,20 @@ class Snapshots:
             return
         if known is not None and known.called != session.called:
             session.outdated = [*known.outdated, known.called]
+        if known is not None:
+            self._forget(known)
         self._sessions[session.key] = session
+        if session.identity_no is not None:
+            self._holding[session.identity_no] = session
         self._mark(session)
 
-    def _drop(self, session: _Session) -> None:
+    def _forget(self, session: _Session) -> None:
         del self._sessions[session.key]
+        if session.identity_no is not None and self._holding.get(session.identity_no) is session:
+            del self._holding[session.identity_no]
+
+    def _drop(self, session: _Session) -> None:
+        self._forget(session)
         self._dirty.pop(session.key, None)
         for called in (session.called, *session.outdated):
             self._files.remove(session.cli, called)
@@ -206,9 +221,9 @@ class Snapshots:
             self._show_process(session)
 
     def _touch(self, identity_nos: Iterable[int], *, has_arrival: bool = False) -> None:
-        concerned = set(identity_nos)
-        for session in self._sessions.values():
-            if session.identity_no in concerned:
+        for identity_no in identity_nos:
+            session = self._holding.get(identity_no)
+            if session is not None:
                 session.has_arrival |= has_arrival
                 self._mark(session)
 
@@ -230,19 +245,30 @@ class Snapshots:
 
     def _take_over(self) -> None:
         """Go on with the marks of the files that are there, and remove the others."""
-        kept = set()
         for session in self._sessions.values():
             before = self._files.read(session.cli, session.called)
             if before is not None and before.own == session.own:
                 session.marks = {row.no: row.mark for row in before.rows}
-                session.mark = before.newest
-            kept.add(f"{session.own}.told")
-        self._files.keep_only(kept)
+            # What was announced and read has no row any more: what comes must count as later.
+            told = self._files.told(session.own)
+            session.mark = max(told, *session.marks.values(), 0)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what is of nobody: a hook that outlived its client may have made a file."""
+        kept = set[str]()
+        for session in self._sessions.values():
+            own = session.own
+            kept |= {session_name(session.cli, session.called), own, f"{own}.told"}
+            kept.add(own_id(session.process))
+        self._try(lambda: self._files.keep_only(kept))
 
     async def _beat(self) -> None:
         while True:
-            self._try(lambda: self._files.beat(self._uptime()))
-            await asyncio.sleep(SNAPSHOT_BEAT_MS / 1000)
+            for _ in range(_SWEEP_BEATS):
+                self._try(lambda: self._files.beat(self._uptime()))
+                await asyncio.sleep(SNAPSHOT_BEAT_MS / 1000)
+            self._sweep()
 
     async def _write_changes(self) -> None:
         while True:
