@@ -156,8 +156,8 @@ class Client:
     def watch(self, until: float) -> JsonObject | None:
         """Wait for mail that wakes: its counts, or None at `until` (monotonic seconds).
 
-        What waits already counts. A daemon that was started again is asked again. Raises MbxError,
-        `lease-lost` and `no-lease` among them.
+        What waits already counts, but for what an agent was told of before. A daemon that was
+        started again is asked again. Raises MbxError, `lease-lost` and `no-lease` among them.
         """
         hello = hello_params(self._paths, self._environ)
         lines = encode(request(_HELLO_ID, "hello", hello)) + encode(
@@ -168,7 +168,7 @@ class Client:
             connection = self._connect(attempt)
             try:
                 told = self._ask(connection, lines, "mail.watch", attempt.deadline)
-                return told if told["waking"] else _first_push(connection, until)
+                return told if has_arrived(told) else _first_push(connection, until)
             except WireError as error:
                 raise not_a_daemon(self._paths, str(error)) from None
             except ConnectionLost:
@@ -257,6 +257,11 @@ class Client:
             raise
         except ConnectionLost as lost:
             raise (refused_while_writing or lost) from None
+
+
+def has_arrived(told: JsonObject) -> bool:
+    """Whether an answer of `mail.watch` says that there is mail to be told of now."""
+    return bool(told.get("arrived", told["waking"]))
 
 
 def _first_push(connection: Connection, until: float) -> JsonObject | None:

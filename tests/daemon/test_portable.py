@@ -50,6 +50,18 @@ def test_an_entry_tells_what_linux_tells_but_whether_it_was_forked() -> None:
     assert told == replace(here, forked=None)
 
 
+def test_of_an_environment_only_what_is_asked_for_is_told() -> None:
+    with sleeper() as child:
+        process, asked = process_of(child.pid), ("LANG", "NOWHERE")
+        told = {"LANG": "C.UTF-8"}
+        assert portable.variables(child.pid, asked) == linux.variables(child.pid, asked) == told
+        assert processes.variables(process, asked) == told
+        other = replace(process, start_ticks=process.start_ticks + 1)
+        assert processes.variables(other, asked) is None
+    assert portable.variables(PID_MAX, asked) is None
+    assert linux.variables(PID_MAX, asked) is None
+
+
 def test_every_process_that_both_can_read_has_the_same_parent_start_and_command_line() -> None:
     compared = 0
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):

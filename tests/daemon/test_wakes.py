@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from mbx.core.brake import OPEN, Outcome, Verdict, Waiting
+from mbx.core.errors import MbxError
 from mbx.core.evidence import Process
 from mbx.core.lease import Lease, LeaseState
 from mbx.core.limits import (
@@ -15,6 +16,7 @@ from mbx.core.limits import (
     WAKE_GAP_MS,
     WAKE_RETRY_MAX_MS,
     WAKE_THREAD_MS,
+    WAKES_AT_ONCE_MAX,
     WAKES_KEPT_MAX,
     WAKES_OF_DAY_MAX,
     WAKES_OF_THREAD_MAX,
@@ -31,8 +33,9 @@ from mbx.daemon.watching import Watchers
 from mbx.daemon.workers.wakes import Wakes
 from mbx.store import leases, wakes
 from mbx.store.database import Outcome as Settled
-from mbx.store.database import Tx, run_group, run_reads
+from mbx.store.database import Refused, Tx, run_group, run_reads
 from tests.support.office import OfficeDesk, harness, shell
+from tests.support.patience import looks
 
 ANA, BEN, SAM = harness(100, "s-ana"), harness(200, "s-ben"), shell(300)
 
@@ -89,6 +92,7 @@ class Scene:
             self.desk.call(caller, "identity.register", name=name, role="dev")
         self.way = Staged()
         self.log: list[str] = []
+        self.is_full = False
         self.worker = self.start()
 
     def start(self) -> Wakes:
@@ -124,6 +128,9 @@ class Scene:
             await task
 
     def submit(self, work: Work, done: Callable[[Settled[Answer]], None]) -> None:
+        if self.is_full and work.writes:
+            done(Refused(MbxError("disk-full", "the disk is full")))
+            return
         run = run_group if work.writes else run_reads
         done(run(self.desk.connection, [work.unit])[0])
 
@@ -321,6 +328,58 @@ async def test_a_way_that_fails_inside_leaves_no_wake_open(scene: Scene) -> None
     await scene.send(SAM, "ben")
     assert scene.outcomes("ben") == ["unknown"]
     assert "a way failed inside" in scene.log
+
+
+async def test_a_way_that_fails_at_looking_is_none_and_ends_nothing(scene: Scene) -> None:
+    def fail(target: Target) -> Seen:
+        raise KeyError("inside")
+
+    scene.way.look = fail  # type: ignore[method-assign]  # the way is the test's own
+    await scene.worker.look_at_sessions()
+    await scene.send(SAM, "ben")
+    assert scene.way.woken == []
+    assert "mbx failed at it (KeyError)" in scene.reach("ben").detail
+
+
+async def test_an_outcome_that_a_full_disk_refuses_is_written_down_later(scene: Scene) -> None:
+    scene.way.meanwhile = lambda: setattr(scene, "is_full", True)
+    await scene.send(SAM, "ben")
+    assert scene.outcomes("ben") == [None]
+    await scene.send(SAM, "ana")
+    assert scene.outcomes("ana") == []
+    assert [pid for pid, _ in scene.way.woken] == [200]
+    scene.is_full = False
+    await scene.worker.settle_again()
+    assert scene.outcomes("ben") == ["admitted"]
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+async def test_so_many_sessions_are_woken_at_once(scene: Scene, more: int) -> None:
+    names = [f"agent-{letter}" for letter in "abcdefghk"[: WAKES_AT_ONCE_MAX + more]]
+    for number, name in enumerate(names):
+        caller = harness(1_000 + number, f"s-{name}")
+        scene.desk.call(caller, "identity.register", name=name, role="many")
+    gate, most = asyncio.Event(), 0
+
+    async def wake(target: Target, text: str, is_current: Callable[[], bool]) -> Told:
+        nonlocal most
+        scene.way.woken.append((target.process.pid, text))
+        most = max(most, len(scene.way.woken))
+        await gate.wait()
+        return Told("admitted", "as staged")
+
+    scene.way.wake = wake  # type: ignore[method-assign]  # the way is the test's own
+    letter = {"to": ["role:many"], "subject": "s", "body": "b", "kind": "task"}
+    scene.desk.call(SAM, "mail.send", **letter)
+    scene.worker.look([scene.no(name) for name in names])
+    for _ in looks():
+        await asyncio.sleep(0)
+        if len(scene.way.woken) >= min(len(names), WAKES_AT_ONCE_MAX):
+            break
+    assert most == min(len(names), WAKES_AT_ONCE_MAX)
+    gate.set()
+    await scene.worker.rest()
+    assert len(scene.way.woken) == len(names)
 
 
 async def test_who_sits_at_a_shell_and_who_holds_nothing_are_woken_by_nothing(scene: Scene) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from mbx.core.limits import CLIENT_RECORD_MAX_BYTES, WAKE_COMMAND_MS
 from tests.support.clients import Claude, Codex
 from tests.support.daemon import Daemon, Line, fresh_home, fresh_name
-from tests.support.patience import looks
+from tests.support.patience import LOOKS_S, looks
 
 
 def conversation() -> dict[str, str]:
@@ -50,11 +51,11 @@ def until(line: Line, name: str, state: str) -> None:
     raise AssertionError(reach(line, name))
 
 
-def wakes(line: Line, name: str, count: int = 1) -> list[dict[str, Any]]:
-    """The wakes of a mailbox, newest first, once there are so many and all are settled."""
-    for _ in looks():
+def wakes(line: Line, name: str, within_s: float = LOOKS_S) -> list[dict[str, Any]]:
+    """The wakes of a mailbox, newest first, once there are any and all are settled."""
+    for _ in looks(within_s):
         found = line.call("diagnostics.show", mailbox=name)["wakes"]
-        if len(found) >= count and all(one["outcome"] for one in found):
+        if found and all(one["outcome"] for one in found):
             return list(found)
     raise AssertionError(line.call("diagnostics.show", mailbox=name))
 
@@ -230,6 +231,25 @@ def test_a_record_that_is_not_of_exactly_this_process_is_no_way(
             assert sender.call("diagnostics.show", mailbox=name)["wakes"] == []
 
 
+@pytest.mark.parametrize(("more", "is_read"), [(-1, True), (0, True), (1, False)])
+def test_a_record_has_so_many_bytes(
+    daemon: Daemon, sender: Line, more: int, *, is_read: bool
+) -> None:
+    name = fresh_name()
+    with Claude(daemon.socket_path) as claude:
+        claude.write(name="")
+        [path] = (claude.folder / "sessions").iterdir()
+        claude.write(name="x" * (CLIENT_RECORD_MAX_BYTES - path.stat().st_size + more))
+        assert path.stat().st_size == CLIENT_RECORD_MAX_BYTES + more
+        with claude.registered(name):
+            send(sender, name, kind="status")
+            wanted = ("idle", "live-wake") if is_read else ("live", "live-next-prompt")
+            for _ in looks():
+                if "not looked at" not in reach(sender, name)[2]:
+                    break
+            assert reach(sender, name)[:2] == wanted
+
+
 def test_another_process_that_listens_in_its_place_is_told_nothing(
     daemon: Daemon, sender: Line
 ) -> None:
@@ -249,26 +269,32 @@ def test_another_process_that_listens_in_its_place_is_told_nothing(
 
 @pytest.mark.long
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("manner", ["silent", "deaf"])
 def test_a_wake_after_which_no_turn_begins_is_unknown_held_and_told(
-    daemon: Daemon, sender: Line, manner: str
+    daemon: Daemon, sender: Line
 ) -> None:
-    name = fresh_name()
-    with Claude(daemon.socket_path, manner) as claude, claude.registered(name):
-        until(sender, name, "idle")
-        assert send(sender, name)["state"] == "live-wake"
-        [woken] = wakes(sender, name)
-        assert woken["outcome"] == "unknown"
-        after = send(sender, name)
-        assert after["state"] == "live-next-prompt"
-        assert "whether the last wake reached it is not known" in after["detail"]
-        [told] = sender.call("mail.sent", id=after["id"])["messages"]
-        assert told["recipients"][0]["stage"] == "delivered"
+    silent, deaf = names = fresh_name(), fresh_name()
+    with (
+        Claude(daemon.socket_path, "silent") as one,
+        Claude(daemon.socket_path, "deaf") as other,
+        one.registered(silent),
+        other.registered(deaf),
+    ):
+        for name in names:
+            until(sender, name, "idle")
+            assert send(sender, name)["state"] == "live-wake"
+        for name in names:
+            [woken] = wakes(sender, name)
+            assert woken["outcome"] == "unknown"
+            after = send(sender, name)
+            assert after["state"] == "live-next-prompt"
+            assert "whether the last wake reached it is not known" in after["detail"]
+            [told] = sender.call("mail.sent", id=after["id"])["messages"]
+            assert told["recipients"][0]["stage"] == "delivered"
         with daemon.line() as line:
             line.hello()
             health = line.call("daemon.health")["wakes"]
-        assert name in [one["name"] for one in health["unknown"]]
-        assert name in [one["name"] for one in health["closed"]]
+        assert set(names) <= {one["name"] for one in health["unknown"]}
+        assert set(names) <= {one["name"] for one in health["closed"]}
 
 
 # -- Codex ----------------------------------------------------------------------------------------
@@ -318,6 +344,20 @@ def test_a_codex_that_refuses_has_not_got_it(daemon: Daemon, sender: Line) -> No
         assert (woken["outcome"], woken["reason"]) == ("failed", "codex queue refused it")
 
 
+@pytest.mark.long
+@pytest.mark.timeout(60)
+def test_a_codex_whose_command_does_not_end_is_unknown(daemon: Daemon, sender: Line) -> None:
+    name, hangs = fresh_name(), 'read -r word <"{folder}/hang"'
+    with (
+        Codex(daemon.socket_path, queue=hangs) as codex,
+        codex.registered(name, session=conversation()),
+    ):
+        send(sender, name)
+        [woken] = wakes(sender, name, within_s=WAKE_COMMAND_MS / 1000 + 15)
+        assert (woken["outcome"], woken["reason"]) == ("unknown", "codex queue did not end in time")
+        assert not codex.was_queued()
+
+
 # -- connections that wait ------------------------------------------------------------------------
 
 
@@ -350,7 +390,8 @@ def test_an_agent_that_waits_is_told_of_what_waits_already_once(
         assert line.read()["method"] == "mail.arrived"
         wakes(sender, name)
         with codex.connect() as again:
-            again.call("mail.watch")
+            begun = again.call("mail.watch")
+            assert (begun["waking"], begun["arrived"]) == (1, False)
             again.call("mail.inbox")
             assert len(wakes(sender, name)) == 1
 

@@ -34,7 +34,8 @@ def pair(daemon: Daemon) -> Iterator[Pair]:
 
 
 def test_mail_that_wakes_is_told_at_once_with_counts_and_no_words(pair: Pair) -> None:
-    assert pair.watcher.call("mail.watch") == {"agent": pair.name, "unread": 0, "waking": 0}
+    begun = {"agent": pair.name, "unread": 0, "waking": 0, "arrived": False}
+    assert pair.watcher.call("mail.watch") == begun
     pair.send(subject="secret", body="secret")
     told = pair.watcher.read()
     assert told == {

@@ -11,6 +11,7 @@ from typing import Any, Final
 from mbx.core import cursor, limits, names
 from mbx.core.delivery import OUTCOMES, Stage
 from mbx.core.errors import MbxError
+from mbx.core.evidence import HARNESSES
 from mbx.core.framing import boundary_for
 from mbx.core.ids import IdPrefix, parse_prefix
 from mbx.core.lines import imitations
@@ -367,12 +368,17 @@ def _read_nothing(params: Params) -> None:
 
 
 def _watch(context: Context, tx: Tx, holder: Holder, request: None) -> Answer:
-    own = holder.binding
+    """An agent is pushed what it was not told of yet, so that what it leaves unread wakes it once.
+
+    Scripts and people are told at once of all that is unread.
+    """
+    own, waking = holder.binding, messages.waking(tx, holder.identity_no)
     return Answer(
         {
             "agent": own.name,
             "unread": identities.unread(tx, own.identity_no),
-            "waking": messages.waking(tx, own.identity_no),
+            "waking": waking,
+            "arrived": waking > 0 and own.cli not in HARNESSES,
         }
     )
 

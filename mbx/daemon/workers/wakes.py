@@ -40,7 +40,7 @@ WATCH: Final = "watch"
 _PUSHED: Final = "its connection that waits for mail was told"
 _GONE: Final = "its connection that waits for mail has ended"
 _SLOW: Final = "it took too long"
-_INSIDE: Final = "mbx failed at it; the daemon's log says where"
+_INSIDE: Final = "mbx failed at it"
 
 Submit = Callable[[Work, Callable[[Outcome[Answer]], None]], None]
 """Carries out a unit of work, lets its effects out and tells the outcome."""
@@ -86,6 +86,7 @@ class Wakes:
         self._places = asyncio.Semaphore(WAKES_AT_ONCE_MAX)
         self._is_serving = False
         self._hurry = asyncio.Event()
+        self._unsettled: list[Work] = []
 
     # -- what happened --------------------------------------------------------------------------
 
@@ -156,6 +157,7 @@ class Wakes:
                     async with asyncio.timeout(LOOK_S):
                         await self._hurry.wait()
                 self._hurry.clear()
+                await self.settle_again()
                 await self.look_at_sessions()
         finally:
             self._is_serving = False
@@ -180,8 +182,12 @@ class Wakes:
                 self.look((one.identity_no,))
 
     def _look_at(self, target: Target) -> Seen:
+        """In a thread. Whatever goes wrong inside a way, there is none then."""
         way = self._way_of(target)
-        return way.look(target) if way is not None else Seen("none")
+        try:
+            return way.look(target) if way is not None else Seen("none")
+        except Exception as error:  # noqa: BLE001  a client's oddity must not end the daemon
+            return Seen("none", f"{_INSIDE} ({type(error).__name__})")
 
     def _way_of(self, target: Target) -> Way | None:
         """Of a process with many conversations, nobody can say which one a way would reach."""
@@ -203,7 +209,8 @@ class Wakes:
             self._later(identity_no, verdict.opens_ms)
             return
         waiting = await self._read(lambda tx: announcing.waiting(tx, target))
-        if not waiting or self._brakes.is_held(identity_no, target.epoch, waiting):
+        is_held = self._brakes.is_held(identity_no, target.epoch, waiting)
+        if not waiting or (is_held and not waits):  # who waits asks for it: nothing is repeated
             return
         verdict = self._brakes.of_mail(identity_no, waiting)
         if verdict.opens_ms is not None:
@@ -237,7 +244,7 @@ class Wakes:
         way = self._way_of(target)
         if way is None:
             return
-        seen = await asyncio.to_thread(way.look, target)
+        seen = await asyncio.to_thread(self._look_at, target)
         self._seen[target.identity_no] = (target, seen)
         if not seen.is_open:
             self._leave_alone(target, seen)
@@ -296,10 +303,19 @@ class Wakes:
 
         def unit(tx: Tx) -> Answer:
             effects = announcing.settle(tx, self._host, now, target, intent, *told)
-            return Answer({}, effects)
+            return Answer({"settled": True}, effects)
 
-        await self._done(Work(unit, writes=True))
+        work = Work(unit, writes=True)
+        if not await self._done(work):
+            self._unsettled.append(work)
         self._again.add(identity_no)  # what came meanwhile waits for the brake
+
+    async def settle_again(self) -> None:
+        """What a full disk refused is written down when there is room; nothing new is tried yet."""
+        left, self._unsettled = self._unsettled, []
+        for work in left:
+            if not await self._done(work):
+                self._unsettled.append(work)
 
     def _pause(self, target: Target, upto_no: int, told: Told) -> None:
         self._brakes.settle(target.identity_no, target.epoch, upto_no, *told)
