@@ -129,6 +129,18 @@ STATUS_LINES: Final = ("claude", "kimi", "qwen")
 """Clients that run a command for a line of their screen."""
 
 
+def command_line(home: str, script: str, *words: str) -> str:
+    """What a client runs: a script below ``HOME/bin``. It never changes: consent hangs on it.
+
+    Where the script is gone (a home that was removed, settings carried to another machine) nothing
+    is run: a shell that is told to run a missing file ends with the status that blocks a prompt.
+    """
+    path = f"{home}/bin/{script}"
+    for mark in ("\\", '"', "$", "`"):
+        path = path.replace(mark, f"\\{mark}")
+    return f'[ ! -r "{path}" ] || sh "{path}" {" ".join(words)}'
+
+
 def output(form: str, event: str, text: str) -> dict[str, object] | None:
     """The JSON object that carries a text to a client; None for a form that is no JSON."""
     if form == NESTED:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from mbx.core.clients import CLIENTS, NOTHING, STATUS, STATUS_LINES
+from mbx.core.clients import CLIENTS, NOTHING, STATUS, STATUS_LINES, command_line
 from mbx.core.limits import SNAPSHOT_MAX_BYTES, SNAPSHOT_STALE_MS
 from mbx.hooks.events import BLOCKS
 from mbx.hooks.place import SHELLS, STEPS_MAX
@@ -40,13 +40,13 @@ def program() -> tuple[str, ...]:
 
 
 def hook_command(paths: Paths, cli: str, event: str) -> str:
-    """What a client runs at an event: ``sh "MBX_HOME/bin/hook.sh" CLI EVENT``, for ever."""
-    return f'sh "{os.path.join(paths.home(), "bin", HOOK)}" {cli} {event}'
+    """What a client runs at an event, for ever."""
+    return command_line(paths.home(), HOOK, cli, event)
 
 
 def statusline_command(paths: Paths, cli: str) -> str:
     """What a client runs for its status line."""
-    return f'sh "{os.path.join(paths.home(), "bin", STATUS_LINE)}" {cli}'
+    return command_line(paths.home(), STATUS_LINE, cli)
 
 
 def scripts(paths: Paths, started: Sequence[str] | None = None) -> tuple[Script, Script]:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
+from mbx.core.clients import command_line
+
 SERVER: Final = "mbx"
 """The name of the MCP server, and of the skill."""
 
@@ -47,20 +49,16 @@ class Installation(NamedTuple):
 
     def hook(self, cli: str, event: str) -> str:
         """The command line of a hook. It never changes: Codex trusts it letter by letter."""
-        return f"{self._script('hook.sh')} {cli} {event}"
+        return command_line(self.home, "hook.sh", cli, event)
 
     def status_line(self, cli: str) -> str:
         """The command line of a status line."""
-        return f"{self._script('statusline.sh')} {cli}"
+        return command_line(self.home, "statusline.sh", cli)
 
     def tool_hook(self, event: str) -> dict[str, Any]:
         """A hook that calls the tool instead of a process."""
         given = {"event": event, "session": "${session_id}"}
         return {"type": "mcp_tool", "server": SERVER, "tool": HOOK_TOOL, "input": given}
-
-    def _script(self, name: str) -> str:
-        path = f"{self.home}/bin/{name}"
-        return 'sh "' + re.sub(r'([\\"$`])', r"\\\1", path) + '"'
 
     # -- whose an entry is ------------------------------------------------------------------------
 

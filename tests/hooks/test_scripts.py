@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mbx.core.clients import CLIENTS
+from mbx.core.clients import CLIENTS, command_line
 from mbx.hooks.scripts import (
+    HOOK,
     hook_command,
     opencode_plugin,
     program,
@@ -22,10 +23,22 @@ SHELLS = [name for name in ("dash", "bash", "busybox", "ksh", "zsh") if shutil.w
 ODD = 'it\'s $(a) "home" `b`'
 
 
+def _line(script: str, words: str) -> str:
+    path = f"/h/mbx/bin/{script}"
+    return f'[ ! -r "{path}" ] || sh "{path}" {words}'
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_that_is_gone_holds_nobody_up(tmp_path: Path, shell: str) -> None:
+    line = command_line(str(tmp_path), HOOK, "claude", "UserPromptSubmit")
+    done = subprocess.run([shell, "-c", line], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
 def test_the_command_lines_are_those_that_clients_keep_a_consent_by() -> None:
     paths = Paths("/h/mbx", "/h/mbx/run")
-    assert hook_command(paths, "codex", "Stop") == 'sh "/h/mbx/bin/hook.sh" codex Stop'
-    assert statusline_command(paths, "claude") == 'sh "/h/mbx/bin/statusline.sh" claude'
+    assert hook_command(paths, "codex", "Stop") == _line("hook.sh", "codex Stop")
+    assert statusline_command(paths, "claude") == _line("statusline.sh", "claude")
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -70,8 +70,9 @@ def test_a_line_of_a_home_with_odd_letters_is_what_a_shell_reads_and_known_again
     odd = HERE._replace(home=home)
     line = odd.hook("codex", "Stop")
     assert odd.whose_line(line) == "mine"
+    run = line.partition(" || ")[2]
     said = subprocess.run(
-        ["sh", "-c", f"set -- {line}; printf '%s|' \"$@\""],
+        ["sh", "-c", f"set -- {run}; printf '%s|' \"$@\""],
         capture_output=True,
         check=True,
         timeout=10,
@@ -80,8 +81,9 @@ def test_a_line_of_a_home_with_odd_letters_is_what_a_shell_reads_and_known_again
 
 
 def test_the_lines_are_those_that_codex_was_told_to_trust() -> None:
-    assert HERE.hook("codex", "Stop") == 'sh "/here/bin/hook.sh" codex Stop'
-    assert HERE.status_line("claude") == 'sh "/here/bin/statusline.sh" claude'
+    hook, line = "/here/bin/hook.sh", "/here/bin/statusline.sh"
+    assert HERE.hook("codex", "Stop") == f'[ ! -r "{hook}" ] || sh "{hook}" codex Stop'
+    assert HERE.status_line("claude") == f'[ ! -r "{line}" ] || sh "{line}" claude'
 
 
 def test_only_what_is_not_usual_is_written_into_entries(tmp_path: Path) -> None:

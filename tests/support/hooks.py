@@ -61,11 +61,11 @@ class Client(Shell):
         """Run the hook with any input, in a bare environment."""
         self._events.write_bytes(raw)
         command = hook_command(self.paths, self.name, event)
-        return self.run(f"{_bare(variables)} {command} <{shlex.quote(str(self._events))}")
+        return self.run(f"{_bare(command, variables)} <{shlex.quote(str(self._events))}")
 
     def status_line(self) -> Finished:
         """Run the script of the status line."""
-        return self.run(f"{_bare('')} {statusline_command(self.paths, self.name)}")
+        return self.run(_bare(statusline_command(self.paths, self.name)))
 
     def mbx(self, words: str) -> dict[str, Any]:
         """Run a command of mbx below the client; its object."""
@@ -113,6 +113,7 @@ def context_of(done: Finished) -> str:
     return told
 
 
-def _bare(variables: str) -> str:
+def _bare(command: str, variables: str = "") -> str:
+    """As clients run a command line: by a shell, which knows little."""
     kept = 'PATH="$PATH" HOME="$HOME" LANG=C.UTF-8 TERM=dumb'
-    return f"env -i {kept} {variables}"
+    return f"env -i {kept} {variables} sh -c {shlex.quote(command)}"
