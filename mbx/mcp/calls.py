@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from mbx.core.clients import CLIENTS, START
 from mbx.core.errors import MbxError
 
 READ_DEFAULT_BYTES: Final = 24 * 1024
@@ -95,7 +96,8 @@ def _read(arguments: Arguments, around: Surroundings) -> list[Step]:
 
 def _hook(arguments: Arguments, around: Surroundings) -> list[Step]:
     called = {"session": arguments["session"]} if arguments.get("session") else {}
-    return [Step("session.hook", {"event": "called", **called})]
+    acts = {client.act_of(arguments["event"]) for client in CLIENTS.values()}
+    return [Step("session.hook", {"event": "start" if START in acts else "called", **called})]
 
 
 def _one(method: str, *, keyed: bool = False) -> Callable[[Arguments, Surroundings], list[Step]]:

@@ -424,6 +424,30 @@ def test_the_tool_for_hooks_says_what_a_hook_says_and_learns_the_current_id(
         assert session.call("mbx_whoami")["agent"] == name
 
 
+def test_a_conversation_that_comes_back_is_known_by_the_tool_for_hooks(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    name, begins = fresh_name("ana"), {"event": "SessionStart", "session": conversation()}
+
+    def greeting(session: Harness) -> str:
+        told = session.result("mbx_hook", begins)["structuredContent"]
+        text = told["hookSpecificOutput"]["additionalContext"]
+        assert isinstance(text, str)
+        return text
+
+    with Harness(tmp_path / "one", daemon.environment, name="codex") as session:
+        assert "no mailbox identity" in greeting(session)
+        session.call("mbx_identity", action="register", name=name, role="tester")
+    said = ""
+    with Harness(tmp_path / "two", daemon.environment, name="codex") as again:
+        for _ in looks():
+            said = greeting(again)
+            if name in said and "another session" not in said:
+                break
+        assert said.startswith(f"mbx: your mailbox identity is {name}, 0 unread.")
+        assert again.call("mbx_whoami")["session"]["id"] == begins["session"]
+
+
 def test_the_tool_for_hooks_tells_nothing_of_a_sibling_in_a_shared_process(
     daemon: Daemon, tmp_path: Path, start: Start
 ) -> None:

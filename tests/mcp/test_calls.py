@@ -7,7 +7,7 @@ import pytest
 from mbx.core.errors import MbxError
 from mbx.core.limits import IDEMPOTENCY_KEY_MAX_CHARS
 from mbx.daemon.methods import METHODS
-from mbx.mcp.calls import READ_DEFAULT_BYTES, Surroundings, key_of, steps_of
+from mbx.mcp.calls import READ_DEFAULT_BYTES, Step, Surroundings, key_of, steps_of
 from mbx.mcp.tools import BY_NAME
 
 HERE = Surroundings("/home/ana/work")
@@ -65,6 +65,7 @@ def test_arguments_of_another_action_are_refused(arguments: dict[str, Any]) -> N
 def test_what_is_changed_is_keyed_and_every_method_exists() -> None:
     for tool in BY_NAME:
         arguments = {"ids": ["a"], "action": "release", "name": "zoe", "role": "tester"}
+        arguments["event"] = "SessionStart"
         for step in steps_of(tool, {k: arguments[k] for k in _taken(tool) & set(arguments)}, HERE):
             assert step.keyed == METHODS[step.method].keyed, step.method
 
@@ -72,6 +73,20 @@ def test_what_is_changed_is_keyed_and_every_method_exists() -> None:
 def _taken(tool: str) -> set[str]:
     names = set(BY_NAME[tool]["inputSchema"]["properties"])
     return {"action"} if tool == "mbx_identity" else names
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        ("SessionStart", "start"),
+        ("UserPromptSubmit", "called"),
+        ("Stop", "called"),
+        ("x", "called"),
+    ],
+)
+def test_a_hook_tells_whether_its_session_begins(event: str, told: str) -> None:
+    [step] = steps_of("mbx_hook", {"event": event, "session": "s-1"}, HERE)
+    assert step == Step("session.hook", {"event": told, "session": "s-1"})
 
 
 @pytest.mark.parametrize("count", [1, 2, 20, 200])

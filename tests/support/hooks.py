@@ -4,7 +4,7 @@ import json
 import shlex
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mbx.core.clients import CLIENTS
 from mbx.hooks.scripts import hook_command, scripts, statusline_command
@@ -12,6 +12,9 @@ from mbx.paths import Paths
 from tests.support.daemon import MBX, Daemon
 from tests.support.patience import looks
 from tests.support.shells import Finished, Shell, look_alike
+
+WITHIN_S: Final = 8.0
+"""A second and what a loaded machine adds; a hook that waits for the daemon would wait for ever."""
 
 
 def conversation() -> str:
@@ -58,10 +61,11 @@ class Client(Shell):
         return self.hook_raw(event, json.dumps(told).encode())
 
     def hook_raw(self, event: str, raw: bytes, variables: str = "") -> Finished:
-        """Run the hook with any input, in a bare environment."""
+        """Run the hook with any input, in a bare environment; TimeoutError within `WITHIN_S`."""
         self._events.write_bytes(raw)
         command = hook_command(self.paths, self.name, event)
-        return self.run(f"{_bare(command, variables)} <{shlex.quote(str(self._events))}")
+        line = f"{_bare(command, variables)} <{shlex.quote(str(self._events))}"
+        return self.run(line, WITHIN_S)
 
     def status_line(self) -> Finished:
         """Run the script of the status line."""

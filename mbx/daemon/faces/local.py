@@ -24,7 +24,7 @@ from mbx.core.limits import (
 )
 from mbx.daemon import codec, processes
 from mbx.daemon.context import Answer
-from mbx.daemon.faces.party import Office, Party, changes, ticket_in
+from mbx.daemon.faces.party import Office, Party, begun_in, changes, ticket_in
 from mbx.daemon.faces.pipes import Pipe, read_hello
 from mbx.daemon.gate import Caller
 from mbx.daemon.journal import whence
@@ -348,6 +348,7 @@ class LocalConnection(asyncio.Protocol):
     ) -> None:
         """Carry out a call of this connection's caller. Raises MbxError when refused early."""
         self._party.bind(ticket_in(method, dict(params)))
+        self._party.introduce(begun_in(method, params))
         self._party.when_arrived(lambda: self._begin(method, params, done))
 
     def _begin(

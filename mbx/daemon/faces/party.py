@@ -9,7 +9,8 @@ from __future__ import annotations  # nested functions would evaluate theirs eac
 
 import hashlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from mbx import __version__
@@ -28,6 +29,9 @@ from mbx.daemon.params import Params
 from mbx.daemon.resuming import Wish
 from mbx.daemon.watching import Watchers
 from mbx.store.database import Committed, Outcome
+
+HOOK: Final = "session.hook"
+"""The method by which hooks tell of their session."""
 
 WHOAMI: Final = "session.whoami"
 """The method in which a bind ticket is handed in."""
@@ -160,6 +164,14 @@ class Party:
             self._office.met(self._lineage)
             self._arrive()
 
+    def introduce(self, called: str | None) -> None:
+        """A hook of this session says on it that it begins, as `called`: it may come back."""
+        caller, lineage = self.caller(), self._lineage
+        if called is None or lineage.shared or lineage.via != "harness":
+            return
+        if caller.granted_epoch in (None, 0):
+            self._let_arrive(caller._replace(lineage=replace(lineage, session_id=called)), Wish())
+
     def when_arrived(self, act: Callable[[], None]) -> None:
         """Call it once the session has got what it had before; at once where it need not wait."""
         if self.is_arriving:
@@ -174,6 +186,9 @@ class Party:
             return
         if wish.agent is None and self._claimed is None:
             return
+        self._let_arrive(caller, wish)
+
+    def _let_arrive(self, caller: Caller, wish: Wish) -> None:
         self.is_arriving = True
         self._office.submit(self._office.arrival(caller, wish), self._arrived)
 
@@ -226,6 +241,12 @@ def ticket_in(method: str, params: object) -> str | None:
     given.finish()
     assert ticket is None or isinstance(ticket, str)
     return ticket
+
+
+def begun_in(method: str, params: Mapping[str, Any]) -> str | None:
+    """What a call that tells of the beginning of a session calls it."""
+    called = params.get("session") if method == HOOK and params.get("event") == "start" else None
+    return called if isinstance(called, str) else None
 
 
 def _session_key(said: object) -> SessionKey | None:
