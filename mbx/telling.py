@@ -52,6 +52,41 @@ def tell(path: str, newest: int, say: Callable[[int], bool], stop_hour: int | No
         os.close(descriptor)
 
 
+def told(path: str) -> int:
+    """The mark of the newest message that was announced; 0: none was. Raises OSError."""
+    try:
+        descriptor = os.open(path, _FLAGS & ~os.O_CREAT)
+    except FileNotFoundError:
+        return 0
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return 0
+        return _numbers(os.pread(descriptor, _KEPT_BYTES, 0))[0]
+    finally:
+        os.close(descriptor)
+
+
+def take_back(path: str, newest: int, before: int) -> None:
+    """What was kept as told did not arrive: the mark before it is kept again.
+
+    Unless somebody said something newer meanwhile, or is saying it. Raises OSError.
+    """
+    descriptor = os.open(path, _FLAGS, 0o600)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return
+        try:
+            os.lockf(descriptor, os.F_TLOCK, 0)
+        except BlockingIOError:
+            return
+        now, hour, stops = _numbers(os.pread(descriptor, _KEPT_BYTES, 0))
+        if now == newest:
+            kept = b"%d %d %d" % (before, hour, stops)
+            os.pwrite(descriptor, kept.ljust(_KEPT_BYTES - 1) + b"\n", 0)
+    finally:
+        os.close(descriptor)
+
+
 def count_miss(path: str) -> None:
     """Add one to the count in a file, as the shell script does; it may lose one to a race."""
     try:

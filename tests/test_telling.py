@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mbx.core.limits import HOOK_MISSES_MAX, HOOK_STOPS_HOUR_MAX
-from mbx.telling import count_miss, tell
+from mbx.telling import count_miss, take_back, tell, told
 
 
 def test_each_mark_is_told_once_and_later_ones_again(tmp_path: Path) -> None:
@@ -36,6 +36,18 @@ def test_what_was_not_said_was_not_told(tmp_path: Path) -> None:
     assert tell(path, 3, lambda told: told == 0)
 
 
+def test_what_did_not_arrive_is_taken_back_unless_more_was_said(tmp_path: Path) -> None:
+    path = str(tmp_path / "told")
+    assert told(path) == 0
+    assert tell(path, 3, lambda before: True)
+    take_back(path, 3, 0)
+    assert told(path) == 0
+    assert tell(path, 3, lambda before: before == 0)
+    assert tell(path, 5, lambda before: True)
+    take_back(path, 3, 0)
+    assert told(path) == 5
+
+
 def test_while_one_says_it_no_other_does(tmp_path: Path) -> None:
     path = str(tmp_path / "told")
     reading, writing = os.pipe()
@@ -57,7 +69,8 @@ def test_while_one_says_it_no_other_does(tmp_path: Path) -> None:
 def test_a_file_that_says_nothing_counts_as_none(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "told"
     path.write_bytes(content)
-    assert tell(str(path), 3, lambda told: told == 0)
+    assert told(str(path)) == 0
+    assert tell(str(path), 3, lambda before: before == 0)
 
 
 def test_turns_are_kept_going_so_often_an_hour_and_no_more(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 In each the lease is looked at again: what is meant for one holder tells nothing to the next.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,6 +40,11 @@ class Intent:
     """Which of the callers that wait hold the lease no more, by their place."""
 
     @property
+    def nos(self) -> frozenset[int]:
+        """The messages that it announces."""
+        return frozenset(one.no for one in self.waiting)
+
+    @property
     def upto_no(self) -> int:
         """The newest message that it announces."""
         return max(one.no for one in self.waiting)
@@ -71,16 +76,20 @@ def waiting(tx: Tx, target: Target) -> list[Waiting]:
 
 
 def intend(tx: Tx, now_ms: int, draft: Draft) -> Intent | None:
-    """Write a wake down, for what still waits of what it was meant for; None: nothing does."""
+    """Write a wake down; None: nothing waits any more of what it was meant for.
+
+    It announces what came meanwhile, too: its words count all that is unread.
+    """
     target = draft.target
-    meant = {one.no for one in draft.waiting}
-    left = [one for one in waiting(tx, target) if one.no in meant]
+    left = waiting(tx, target)
     refused = tuple(
         (place, error)
         for place, caller in enumerate(draft.callers)
         if (error := _refusal(tx, caller)) is not None
     )
-    if not left or (draft.callers and len(refused) == len(draft.callers)):
+    if not {one.no for one in left} & {one.no for one in draft.waiting}:
+        return None
+    if draft.callers and len(refused) == len(draft.callers):
         return None
     identity = identities.by_no(tx, target.identity_no)
     unread = identities.unread(tx, target.identity_no)
@@ -116,18 +125,22 @@ def settle(
 ) -> Sequence[Effect]:
     """Write down how it ended; what was announced to the holder of now is *notified*."""
     wakes.settle(tx, intent.no, outcome, reason)
-    if outcome != "admitted" or not is_current(tx, target):
+    if outcome != "admitted":
         return ()
-    told = wakes.announced(
-        tx,
-        target.identity_no,
-        [one.no for one in intent.waiting],
-        now_ms=moment.now_ms,
-        epoch=target.epoch,
-    )
+    return tell(tx, host, moment, target, intent.nos)
+
+
+def tell(
+    tx: Tx, host: Host, moment: Moment, target: Target, nos: Collection[int]
+) -> Sequence[Effect]:
+    """These messages were announced to a session: they are *notified*, if it holds the lease."""
+    if not is_current(tx, target):
+        return ()
+    now_ms, epoch = moment.now_ms, target.epoch
+    told = wakes.announced(tx, target.identity_no, nos, now_ms=now_ms, epoch=epoch)
     identity = identities.by_no(tx, target.identity_no).identity
     facts = [
-        (peer_no, Fact(message_id, identity, Stage.NOTIFIED, moment.now_ms, None, None, None))
+        (peer_no, Fact(message_id, identity, Stage.NOTIFIED, now_ms))
         for message_id, peer_no in told
     ]
-    return receipting.state_all(tx, host, moment, facts, target.epoch)
+    return receipting.state_all(tx, host, moment, facts, epoch)

@@ -156,9 +156,9 @@ class Daemon:
         )
         self._tickets = Tickets(world)
         self._watchers = Watchers(self._dispatcher.glance, self._submit, self._look_who_waits)
-        self._wakes = self._make_wakes(boot, world)
         self._pipes = Pipes(_load_mcp, journal.write)
         self._snapshots = Snapshots(SnapshotFiles(paths), self._submit, journal.write)
+        self._wakes = self._make_wakes(boot, world)
         self._face = LocalFace(self._office(paths, boot))
         self._door = Door(paths.socket_path(), self._face.connection, journal.write)
         self._credentials.keep_only({(row.cli, row.session_id) for row, _ in boot.sessions})
@@ -204,6 +204,7 @@ class Daemon:
             watchers=self._watchers,
             ways={"claude": Claude(), "codex": Codex(self._encounters.label)},
             brakes=brakes,
+            announcements=self._snapshots,
             log=self._journal.write,
         )
 

@@ -1,7 +1,7 @@
 """The worker that wakes, on a store and a clock of the test, with a way of the test."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -30,6 +30,7 @@ from mbx.daemon.reach import NOT_LIVE, Reach
 from mbx.daemon.wakes import Seen, Told
 from mbx.daemon.wakes.brakes import Brakes
 from mbx.daemon.watching import Watchers
+from mbx.daemon.workers.snapshots import Announced
 from mbx.daemon.workers.wakes import Wakes
 from mbx.store import leases, wakes
 from mbx.store.database import Outcome as Settled
@@ -83,6 +84,27 @@ class Sessions:
         return [one for (no,) in held if (one := self.target(no)) is not None]
 
 
+class Hooks:
+    """What hooks announced: messages (keys), and whether a wake is kept as told."""
+
+    def __init__(self) -> None:
+        self.told: set[int] = set()
+        self.kept: list[str] = []
+
+    async def caught_up(self, target: Target) -> None:
+        return
+
+    def untold(self, target: Target, nos: Collection[int]) -> set[int]:
+        return set(nos) - self.told
+
+    def announce(self, target: Target, nos: Collection[int]) -> Announced | None:
+        self.kept.append("told")
+        return Announced("", 1, 0)
+
+    def take_back(self, announced: Announced) -> None:
+        self.kept.append("taken back")
+
+
 class Scene:
     """A desk with ana and ben (agents) and sam (at a shell), and the worker."""
 
@@ -91,6 +113,7 @@ class Scene:
         for caller, name in ((ANA, "ana"), (BEN, "ben"), (SAM, "sam")):
             self.desk.call(caller, "identity.register", name=name, role="dev")
         self.way = Staged()
+        self.hooks = Hooks()
         self.log: list[str] = []
         self.is_full = False
         self.worker = self.start()
@@ -112,6 +135,7 @@ class Scene:
             watchers=Watchers(self.desk.dispatcher.glance, self.submit),
             ways={"claude": self.way},
             brakes=self.brakes,
+            announcements=self.hooks,
             log=lambda event, **facts: self.log.append(event),
         )
         return self.worker
@@ -318,6 +342,38 @@ async def test_what_certainly_did_not_arrive_is_tried_again_and_costs_nothing(sc
     scene.way.outcome = "admitted"
     await scene.pass_ms(WAKE_GAP_MS, "ben")
     assert scene.outcomes("ben") == ["failed", "admitted"]
+
+
+async def test_what_a_hook_announced_wakes_nobody_and_its_sender_is_told(scene: Scene) -> None:
+    scene.way.seen = Seen("busy", "it is in a turn")
+    await scene.send(SAM, "ben")
+    await scene.send(SAM, "ben")
+    scene.hooks.told = {1}
+    scene.way.seen = Seen("idle")
+    await scene.pass_ms(WAKE_GAP_MS, "ben")
+    assert scene.outcomes("ben") == ["admitted"]
+    assert scene.desk.rows("SELECT stage FROM deliveries") == [(3,), (3,)]
+    scene.hooks.told = {1, 2, 3}
+    await scene.send(SAM, "ben")
+    await scene.pass_ms(WAKE_GAP_MS, "ben")
+    assert scene.outcomes("ben") == ["admitted"]
+    assert scene.desk.rows("SELECT stage FROM deliveries WHERE message_no = 3") == [(3,)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kept"),
+    [
+        ("admitted", ["told"]),
+        ("unknown", ["told", "taken back"]),
+        ("failed", ["told", "taken back"]),
+    ],
+)
+async def test_hooks_say_what_a_wake_did_not_say_for_certain(
+    scene: Scene, outcome: Outcome, kept: list[str]
+) -> None:
+    scene.way.outcome = outcome
+    await scene.send(SAM, "ben")
+    assert scene.hooks.kept == kept
 
 
 async def test_a_way_that_fails_inside_leaves_no_wake_open(scene: Scene) -> None:

@@ -6,11 +6,13 @@ that the daemon has settled.
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mbx.core.limits import CLIENT_RECORD_MAX_BYTES, WAKE_COMMAND_MS
+from mbx.telling import tell, told
 from tests.support.clients import Claude, Codex
 from tests.support.daemon import Daemon, Line, fresh_home, fresh_name
 from tests.support.patience import LOOKS_S, looks
@@ -58,6 +60,11 @@ def wakes(line: Line, name: str, within_s: float = LOOKS_S) -> list[dict[str, An
         if found and all(one["outcome"] for one in found):
             return list(found)
     raise AssertionError(line.call("diagnostics.show", mailbox=name))
+
+
+def stage_of(line: Line, message: str) -> str:
+    [found] = line.call("mail.sent", id=message)["messages"]
+    return str(found["recipients"][0]["stage"])
 
 
 def words(told: dict[str, Any]) -> str:
@@ -295,6 +302,47 @@ def test_a_wake_after_which_no_turn_begins_is_unknown_held_and_told(
             health = line.call("daemon.health")["wakes"]
         assert set(names) <= {one["name"] for one in health["unknown"]}
         assert set(names) <= {one["name"] for one in health["closed"]}
+
+
+# -- hooks ----------------------------------------------------------------------------------------
+
+
+def told_and_newest(daemon: Daemon, claude: Claude) -> tuple[Path, int, int]:
+    """Where its hooks keep what they announced; the mark told last, and the newest one."""
+    for _ in looks():
+        for link in (daemon.home / "run" / "snapshots").glob(f"{claude.pid}-*[0-9]"):
+            newest = int(link.read_text().split()[4])
+            path = Path(f"{link}.told")
+            if newest:
+                return path, told(str(path)), newest
+    raise AssertionError("the session has no snapshot with mail")
+
+
+def test_what_a_wake_announced_no_hook_says_again(daemon: Daemon, sender: Line) -> None:
+    name = fresh_name()
+    with Claude(daemon.socket_path) as claude, claude.registered(name):
+        until(sender, name, "idle")
+        send(sender, name)
+        claude.woken()
+        _, mark, newest = told_and_newest(daemon, claude)
+        assert mark == newest
+        assert wakes(sender, name)[0]["outcome"] == "admitted"
+
+
+def test_what_a_hook_announced_wakes_nobody_and_is_notified(daemon: Daemon, sender: Line) -> None:
+    name = fresh_name()
+    with Claude(daemon.socket_path) as claude, claude.registered(name):
+        claude.write(status="busy")
+        for _ in looks():
+            if "it is in a turn" in reach(sender, name)[2]:
+                break
+        sent = send(sender, name)
+        path, _, newest = told_and_newest(daemon, claude)
+        assert tell(str(path), newest, lambda told: True)
+        claude.write(status="idle")
+        assert "notified" in (stage_of(sender, sent["id"]) for _ in looks())
+        assert sender.call("diagnostics.show", mailbox=name)["wakes"] == []
+        assert not claude.was_woken()
 
 
 # -- Codex ----------------------------------------------------------------------------------------

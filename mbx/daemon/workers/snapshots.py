@@ -8,7 +8,8 @@ loop, or within `_PAUSE_S`, are one write.
 from __future__ import annotations  # nested functions would evaluate theirs each time
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -29,6 +30,7 @@ from mbx.daemon.effects import (
     Retired,
     Waiting,
 )
+from mbx.daemon.holders import Target
 from mbx.daemon.snapshotfiles import SnapshotFiles
 from mbx.daemon.world import uptime_ms
 from mbx.paths import session_name
@@ -36,10 +38,13 @@ from mbx.store import identities, leases, unread, waiting
 from mbx.store.database import Committed, Outcome, Tx
 from mbx.store.sessions import SessionRow
 from mbx.store.unread import Unread
-from mbx.telling import tell
+from mbx.telling import take_back, tell, told
 
 _PAUSE_S: Final = 0.05
 """Between two readings: a mailbox that is written to all the time costs twenty a second."""
+
+_CATCH_UP_LOOKS: Final = 20
+"""Half a second: then a wake goes without, and a hook may say once more what it says."""
 
 _PIECE: Final = 16
 """Sessions that are read in one unit: a brief one stays below a millisecond."""
@@ -49,6 +54,14 @@ _SWEEP_BEATS: Final = 20
 """The folder is looked through once a minute."""
 
 _Key = tuple[Process, str]
+
+
+class Announced(NamedTuple):
+    """What a wake kept as told: the file, the mark in it now, and the one before."""
+
+    path: str
+    newest: int
+    before: int
 
 
 class _Fact(NamedTuple):
@@ -111,6 +124,7 @@ class Snapshots:
         self._dirty: dict[_Key, None] = {}
         self._changed = asyncio.Event()
         self._is_failing = False
+        self._is_writing = False
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -170,6 +184,55 @@ class Snapshots:
         except OSError:
             return ""
         return said[0] if said else ""
+
+    # -- what a wake tells ------------------------------------------------------------------------
+
+    async def caught_up(self, target: Target) -> None:
+        """Wait a moment until what is committed is shown, so that a wake's mail has its marks."""
+        for _ in range(_CATCH_UP_LOOKS):
+            if (target.process, target.conversation) not in self._dirty and not self._is_writing:
+                return
+            await asyncio.sleep(_PAUSE_S / 2)
+
+    def untold(self, target: Target, nos: Collection[int]) -> set[int]:
+        """Which of these unread messages no hook of the session has announced.
+
+        Of those that no row shows: all, unless everything is told.
+        """
+        session = self._sessions.get((target.process, target.conversation))
+        if session is None or session.shown is None:
+            return set(nos)
+        try:
+            mark = told(self._files.told_path(session.own))
+        except OSError:
+            return set(nos)
+        if session.shown.newest <= mark:
+            return set()
+        seen = {row.no for row in session.shown.rows if row.mark <= mark}
+        return set(nos) - seen
+
+    def announce(self, target: Target, nos: Collection[int]) -> Announced | None:
+        """A wake tells the session of these messages: no hook says them again."""
+        session = self._sessions.get((target.process, target.conversation))
+        if session is None or session.shown is None:
+            return None
+        newest = max((row.mark for row in session.shown.rows if row.no in nos), default=0)
+        before, path = list[int](), self._files.told_path(session.own)
+
+        def say(told: int) -> bool:
+            before.append(told)
+            return True
+
+        try:
+            tell(path, newest, say)
+        except OSError:
+            return None
+        return Announced(path, newest, before[0]) if before else None
+
+    def take_back(self, announced: Announced) -> None:
+        """The wake did not arrive for certain: hooks may say it."""
+        with suppress(OSError):
+            take_back(*announced)
 
     def _granted(self, effect: Granted) -> None:
         other = self._holding.get(effect.identity_no)
@@ -275,8 +338,10 @@ class Snapshots:
             await self._changed.wait()
             self._changed.clear()
             keys, self._dirty = list(self._dirty), {}
+            self._is_writing = True
             for first in range(0, len(keys), _PIECE):
                 await self._refresh(keys[first : first + _PIECE])
+            self._is_writing = False
             await asyncio.sleep(_PAUSE_S)
 
     async def _refresh(self, keys: list[_Key]) -> None:

@@ -9,7 +9,7 @@ recipient would be woken (`reach`) without looking at anything.
 from __future__ import annotations  # nested functions would evaluate theirs each time
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -27,6 +27,7 @@ from mbx.daemon.reach import NOT_LIVE, Reach, of_session
 from mbx.daemon.wakes import Seen, Told, Way
 from mbx.daemon.wakes.brakes import Brakes
 from mbx.daemon.watching import Watchers
+from mbx.daemon.workers.snapshots import Announced
 from mbx.daemon.world import World, moment
 from mbx.store.database import Committed, Outcome, Tx
 from mbx.store.leases import LeaseRow
@@ -56,6 +57,22 @@ class Sessions(Protocol):
         """As `target`, of every identity."""
 
 
+class Announcements(Protocol):
+    """What was told to sessions by other ways (`snapshots.Snapshots` keeps it for hooks)."""
+
+    async def caught_up(self, target: Target, /) -> None:
+        """Wait a moment until it knows what is committed."""
+
+    def untold(self, target: Target, nos: Collection[int], /) -> set[int]:
+        """Which of these messages were not announced."""
+
+    def announce(self, target: Target, nos: Collection[int], /) -> Announced | None:
+        """These messages are announced now; None: they were before, or it does not know."""
+
+    def take_back(self, announced: Announced, /) -> None:
+        """It was not, for certain."""
+
+
 class Wakes:
     """All wakes of one daemon. `ways`: agent CLI -> how its sessions are woken."""
 
@@ -69,6 +86,7 @@ class Wakes:
         watchers: Watchers,
         ways: Mapping[str, Way],
         brakes: Brakes,
+        announcements: Announcements,
         log: Callable[..., None],
     ) -> None:
         self._host = host
@@ -78,6 +96,7 @@ class Wakes:
         self._watchers = watchers
         self._ways = ways
         self._brakes = brakes
+        self._announcements = announcements
         self._log = log
         self._seen: dict[int, tuple[Target, Seen]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -208,7 +227,7 @@ class Wakes:
         if verdict.opens_ms is not None:
             self._later(identity_no, verdict.opens_ms)
             return
-        waiting = await self._read(lambda tx: announcing.waiting(tx, target))
+        waiting = await self._untold(target)
         is_held = self._brakes.is_held(identity_no, target.epoch, waiting)
         if not waiting or (is_held and not waits):  # who waits asks for it: nothing is repeated
             return
@@ -220,6 +239,24 @@ class Wakes:
         else:
             async with self._places:
                 await self._wake(target, waiting)
+
+    async def _untold(self, target: Target) -> list[Waiting]:
+        """What waits for a session and nobody announced; what its hooks did is *notified*."""
+        waiting = await self._read(lambda tx: announcing.waiting(tx, target))
+        if not waiting:
+            return []
+        await self._announcements.caught_up(target)
+        untold = self._announcements.untold(target, [one.no for one in waiting])
+        told = [one.no for one in waiting if one.no not in untold]
+        if told:
+            now = moment(self._world)
+            await self._done(
+                Work(
+                    lambda tx: Answer({}, announcing.tell(tx, self._host, now, target, told)),
+                    writes=True,
+                )
+            )
+        return [one for one in waiting if one.no in untold]
 
     async def _push(self, target: Target, waiting: list[Waiting]) -> None:
         """Tell the connections of the session that wait for mail."""
@@ -236,6 +273,8 @@ class Wakes:
                 self._watchers.lost(key, watcher, refused[place])
             elif self._watchers.tell(key, watcher, intent.counts):
                 told += 1
+        if told:
+            self._announcements.announce(target, intent.nos)
         outcome = Told("admitted", _PUSHED) if told else Told("failed", _GONE)
         await self._settle(target, intent, fresh, outcome)
 
@@ -251,7 +290,10 @@ class Wakes:
             return
         intent, fresh = await self._intend(self._draft(target, target.cli, waiting))
         if intent is not None:
+            announced = self._announcements.announce(target, intent.nos)
             told = await self._try(way, target, intent.text)
+            if announced is not None and told.outcome != "admitted":
+                self._announcements.take_back(announced)
             await self._settle(target, intent, fresh, told)
 
     async def _try(self, way: Way, target: Target, text: str) -> Told:
