@@ -7,7 +7,7 @@ Text of other parties goes through `core.text` before it gets here. A closed pip
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
 from mbx.core.errors import MbxError
@@ -105,8 +105,18 @@ class Output:
         limit = self.columns()
         self.text(*(line if limit is None else clip(line, limit) for line in lines))
 
-    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], flexible: int) -> None:
-        """Print rows (already visible text) in columns; column `flexible` gives way if need be."""
+    def table(
+        self,
+        heads: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        flexible: int,
+        bold: Container[tuple[int, int]] = (),
+    ) -> None:
+        """Print rows (already visible text) in columns; column `flexible` gives way if need be.
+
+        `bold`: the cells, by row and column from 0, that are `strong` if their line fits. What they
+        are told by has no width, so no cell brings it along.
+        """
         from mbx.core.text import clip, width
 
         sizes = [max(map(width, column)) for column in zip(heads, *rows, strict=True)]
@@ -118,7 +128,13 @@ class Output:
             cells = [clip(cell, size) for cell, size in zip(row, sizes, strict=True)]
             pads = [" " * (size - width(c)) for c, size in zip(cells, sizes, strict=True)]
             line = _GAP.join(c + pad for c, pad in zip(cells, pads, strict=True)).rstrip()
-            line = line if limit is None else clip(line, limit)
+            if limit is not None and width(line) > limit:
+                line = clip(line, limit)
+            else:
+                told = [
+                    self.strong(c) if (number - 1, at) in bold else c for at, c in enumerate(cells)
+                ]
+                line = _GAP.join(c + pad for c, pad in zip(told, pads, strict=True)).rstrip()
             self.text(line if number else self.strong(line))
 
 

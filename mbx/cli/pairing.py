@@ -23,6 +23,7 @@ from mbx.owner import keyfile, requests, signing
 from mbx.owner.draft import CONFIRM_ID_CHARS, Draft, Expected, read_draft
 from mbx.owner.keyfile import SealedKey
 from mbx.owner.terminal import Terminal, departing
+from mbx.paths import printable, quoted
 from mbx.wire import JsonObject
 
 _NEWS_S: Final = 40.0
@@ -327,7 +328,13 @@ class Ceremony:
 def _own_key(session: Session, owner: str) -> SealedKey:
     """The owner's key file here. Raises MbxError not-found, or conflict for another owner's."""
     path = session.paths.owner_key_path()
-    key = keyfile.load(path)
+    try:
+        key = keyfile.load(path)
+    except MbxError as error:
+        if error.code != "not-found":
+            raise
+        step = f"put a copy of the owner's key there: install -m 600 COPY {quoted(printable(path))}"
+        raise MbxError(error.code, error.message, step) from None
     if key.key_id != owner:
         raise another_owner(path, owner, key.key_id)
     return key
@@ -365,7 +372,7 @@ def _ways(addresses: list[str], listening: list[str]) -> list[str]:
         return [f"This host listens at {', '.join(listening)}, but has no address for others."]
     head = "In a terminal of your own on the other machine, run"
     head += ":" if len(addresses) == 1 else " one of these (whichever address it reaches):"
-    return [head, "", *(f"    mbx join {address}" for address in addresses)]
+    return [head, "", *(f"    mbx join {quoted(address)}" for address in addresses)]
 
 
 def _refusal(end: JsonObject) -> MbxError:

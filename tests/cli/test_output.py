@@ -118,6 +118,27 @@ def test_bold_is_for_terminals_that_want_it(environ: dict[str, str], bold: bool)
     assert (told != "x") is bold
 
 
+@pytest.mark.parametrize("columns", [0, 12, 80])
+def test_a_bold_cell_is_as_wide_as_a_plain_one(columns: int) -> None:
+    rows, outer, inner = [["lap", "down", "x"], ["nas", "up 1 min", "y"]], *pty.openpty()
+    kept = os.dup(1)
+    os.dup2(inner, 1)
+    try:
+        output = Output({"TERM": "xterm", "COLUMNS": str(columns)})
+        output.table(("HOST", "LINK", "WHY"), rows, 2, bold={(0, 1)})
+        told = os.read(outer, 4096).decode()
+    finally:
+        os.dup2(kept, 1)
+        for descriptor in (kept, outer, inner):
+            os.close(descriptor)
+    lines = told.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    if columns == 12:
+        assert lines[1:] == ["lap   down …", "nas   up 1 …"], "no mark of it is cut in two"
+    else:
+        assert "\x1b[1mdown\x1b[0m" in told
+        assert lines == ["HOST  LINK      WHY", "lap   down      x", "nas   up 1 min  y"]
+
+
 def test_a_document_is_one_line_of_ascii() -> None:
     text = printed(Output({}), "document", {"x": HOSTILE + "ü\u2028"})
     assert text.isascii()

@@ -326,6 +326,27 @@ def test_pairing_is_refused_below_an_agent_cli_and_without_a_terminal(
     assert "has none" in refused(done, "owner-required")
 
 
+@pytest.mark.parametrize("command", ["pair", "join 127.0.0.1"])
+def test_where_the_owners_key_is_elsewhere_the_next_step_is_to_bring_it(
+    two: Two, command: str
+) -> None:
+    one, _ = two
+    away = one.key_path.rename(one.key_path.with_name("carried-away.key"))
+    try:
+        told = refused(one.run(f"mbx {command}"), "not-found")
+    finally:
+        away.rename(one.key_path)
+    assert f"next: put a copy of the owner's key there: install -m 600 COPY {one.key_path}" in told
+
+
+def test_an_address_to_type_is_one_word_of_any_shell(two: Two) -> None:
+    one, _ = two
+    one.shell.start(f"mbx pair --listen '[::1]:{free_port()}'")
+    assert "    mbx join '[::1]:" in one.screen.expect("Waiting for the other host")
+    one.screen.type("\x03")
+    one.finish()
+
+
 def test_without_an_owner_nobody_is_invited(fresh: Two) -> None:
     _, other = fresh
     done = other.run("mbx pair")

@@ -36,12 +36,13 @@ def list_(session: Session, everything: bool) -> None:
         session.output.document(answer)
         return
     now_ms = session.now_ms()
-    rows = [_row(session, one, now_ms) for one in answer["peers"]]
+    rows = [_row(one, now_ms) for one in answer["peers"]]
     if not rows:
         session.output.text("no paired hosts", "next: mbx pair  (then mbx join, on the other host)")
         return
     heads = ("HOST", "LINK", "SEEN", "WAITING", "OWNER", "ABOUT")
-    session.output.table(heads, rows, flexible=5)
+    bold = {(no, 1) for no, one in enumerate(answer["peers"]) if one["state"] != "up"}
+    session.output.table(heads, rows, flexible=5, bold=bold)
     for one in answer["peers"]:
         if one.get("next"):
             session.output.text(f"next: {cell(one['next'])}")
@@ -168,11 +169,10 @@ def _span(at: object, now_ms: int) -> str:
     return ago(at, now_ms).removesuffix(" ago")
 
 
-def _row(session: Session, one: JsonObject, now_ms: int) -> list[str]:
-    link = link_words(one, now_ms)
+def _row(one: JsonObject, now_ms: int) -> list[str]:
     return [
         cell(one["label"]),
-        link if one["state"] == "up" else session.output.strong(link),
+        link_words(one, now_ms),
         ago(one.get("last_seen"), now_ms),
         _waiting(one, now_ms),
         cell(one["owner"]),
