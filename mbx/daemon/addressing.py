@@ -59,7 +59,7 @@ def each_once(reached: Iterable[Recipient]) -> list[Recipient]:
 
 def mailbox_of(tx: Tx, identity: IdentityRow) -> Recipient:
     """Where mail for this identity goes. Raises MbxError closed if it goes nowhere any more."""
-    recipient = _elsewhere(tx, identity) if identity.peer_no else _followed(tx, identity)
+    recipient = _met_again(tx, identity) if identity.peer_no else _followed(tx, identity)
     if recipient.peer is not None and recipient.peer.ended_ms is not None:
         raise MbxError(
             "not-paired",
@@ -121,6 +121,19 @@ def _elsewhere(tx: Tx, identity: IdentityRow, *, quiet: bool = False) -> Recipie
     return Recipient(identity, None, quiet, peer=peers.by_no(tx, identity.peer_no))
 
 
+def _met_again(tx: Tx, identity: IdentityRow) -> Recipient:
+    """A mailbox of a paired host; after a new pairing with that host, the same one under that.
+
+    It is the same host by its key and the same identity by its id, which that host has told of.
+    """
+    recipient = _elsewhere(tx, identity)
+    if recipient.peer is None or recipient.peer.ended_ms is None:
+        return recipient
+    peer = peers.by_key(tx, recipient.peer.key_id)
+    again = peers.identity_of(tx, peer.no, identity.identity) if peer is not None else None
+    return recipient if again is None else _elsewhere(tx, again)
+
+
 def _refuse_retired(recipients: Iterable[Recipient]) -> None:
     """A role and ``*`` never reach a retired identity, so it was named."""
     retired = [to.identity.name for to in recipients if to.identity.retired_ms is not None]
@@ -144,10 +157,18 @@ def _unknown(context: Context, tx: Tx, unknown: Sequence[Address]) -> MbxError:
     return MbxError(
         "unknown-recipient",
         "; ".join(words) + " (nothing was sent)",
-        "mbx identity list",
+        _where_to_look(context, tx, unknown),
         unknown=list(suggestions),
         suggestions=suggestions,
     )
+
+
+def _where_to_look(context: Context, tx: Tx, unknown: Sequence[Address]) -> str:
+    """The command that lists what could have been meant: hosts, or everybody on all of them."""
+    hosts = {address.host for address in unknown} - {None, context.host.label}
+    if any(peers.by_label(tx, host or "") is None for host in hosts):
+        return "mbx peers list --all"
+    return "mbx agents"
 
 
 def _close(tx: Tx, address: Address, known: Sequence[str]) -> list[str]:

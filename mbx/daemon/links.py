@@ -480,6 +480,7 @@ class Links:
         chance, now_ms = self._dispatcher.world.random_bytes(8), self._now_ms()
         if stood:
             peer.dialling = peer.dialling.ended(code, now_ms, chance)
+            self._keep(peer, relaying.left)
         else:
             peer.dialling = peer.dialling.failed(code, now_ms, chance)
         if by_peer and code == UNPAIRED:

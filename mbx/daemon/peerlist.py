@@ -10,7 +10,7 @@ from mbx.daemon import reaching
 from mbx.daemon.context import Context, Result
 from mbx.daemon.linkstate import LinkState
 from mbx.daemon.times import optional_rfc3339, rfc3339
-from mbx.store import outbox
+from mbx.store import outbox, peers
 from mbx.store.database import Tx
 from mbx.store.outbox import StreamRow
 from mbx.store.peers import PeerRow
@@ -75,7 +75,7 @@ def shown(context: Context, tx: Tx, peer: PeerRow) -> Result:
         "signed_at": optional_rfc3339(signed_ms),
         "clock_ahead_ms": None if stream.lag_ms is None else -stream.lag_ms,
         "ended_at": optional_rfc3339(peer.ended_ms),
-        "next": _next(peer, stream, code),
+        "next": _next(tx, peer, stream, code),
     }
 
 
@@ -161,11 +161,16 @@ def _oldest_at(tx: Tx, stream: StreamRow) -> str | None:
     return optional_rfc3339(outbox.oldest_ms(tx, stream.peer_no))
 
 
-def _next(peer: PeerRow, stream: StreamRow, code: str | None) -> str | None:
-    """What helps, if anything does but waiting."""
+def _next(tx: Tx, peer: PeerRow, stream: StreamRow, code: str | None) -> str | None:
+    """What helps, if anything does but waiting.
+
+    Nothing has to be done about a pairing that ended and was followed by another one: a command
+    that names its label would mean that one.
+    """
     anew = f"mbx peers remove {peer.label}, then pair again: mbx pair here, mbx join there"
     if peer.ended_ms is not None:
-        return f"mbx peers remove {peer.label}" if peer.ended_by == "peer" else None
+        waits = peer.ended_by == "peer" and peers.is_latest(tx, peer)
+        return f"mbx peers remove {peer.label}" if waits else None
     if stream.stopped is not None:
         return f"look which of the two is the older copy, and put its newer store back; or {anew}"
     if code in _ANEW:

@@ -277,19 +277,19 @@ def _place(taken: _Taken, record: Record, relayed: Relayed) -> tuple[str, int | 
         reply_no = messages.by_id(tx, relayed.reply_to) if relayed.reply_to else None
         return relayed.thread or record.id, reply_no
     if relayed.reply_to is not None:
-        answered = messages.shared(tx, relayed.reply_to, peer.no, peer.key_id)
+        answered = messages.shared(tx, relayed.reply_to, peer.key_id)
         if answered is not None:
             no, thread = answered
             return thread, no
     if relayed.thread is None:
         return record.id, None
-    first = messages.shared(tx, relayed.thread, peer.no, peer.key_id)
+    first = messages.shared(tx, relayed.thread, peer.key_id)
     if first is not None:
         return first[1], None
     if relayed.thread not in taken.threads:
         if not messages.is_thread(tx, relayed.thread):
             return relayed.thread, None
-        taken.threads[relayed.thread] = messages.has_part(tx, relayed.thread, peer.no)
+        taken.threads[relayed.thread] = messages.has_part(tx, relayed.thread, peer.key_id)
     return relayed.thread if taken.threads[relayed.thread] else record.id, None
 
 
@@ -405,6 +405,12 @@ def stood(context: Context, tx: Tx, peer_no: int, store: str, stream: str) -> An
     outbox.name_incoming(tx, peer_no, stream)
     outbox.name_store(tx, peer_no, store)
     outbox.stop(tx, peer_no, None)
+    peers.seen(tx, peer_no, context.moment.now_ms)
+    return Answer({})
+
+
+def left(context: Context, tx: Tx, peer_no: int) -> Answer:
+    """A link that stood has ended: until now the peer was seen."""
     peers.seen(tx, peer_no, context.moment.now_ms)
     return Answer({})
 

@@ -66,10 +66,7 @@ def unknown(tx: Tx, label: str) -> MbxError:
 
 
 def _is_listed(tx: Tx, row: PeerRow) -> bool:
-    if row.ended_ms is None:
-        return True
-    latest = peers.latest(tx, row.key_id)
-    return row.ended_by == "peer" and latest is not None and latest.no == row.no
+    return row.ended_ms is None or (row.ended_by == "peer" and peers.is_latest(tx, row))
 
 
 def _consequences(tx: Tx, peer: PeerRow) -> list[str]:

@@ -64,9 +64,11 @@ _COPIES: Final = (
 )
 _SHARED: Final = (
     "SELECT m.no, m.id, m.thread FROM messages AS m JOIN identities AS i ON i.no = m.sender_no"
-    " WHERE m.id8 BETWEEN ?1 AND ?2 AND (i.peer_no = ?3 OR EXISTS (SELECT 1 FROM deliveries AS d"
-    " JOIN identities AS r ON r.no = d.recipient_no WHERE d.message_no = m.no AND r.peer_no = ?3)"
-    " OR EXISTS (SELECT 1 FROM json_each(m.payload, '$.aud') AS a WHERE a.value = ?4))"
+    " WHERE m.id8 BETWEEN ?1 AND ?2 AND ("
+    "EXISTS (SELECT 1 FROM peers AS p WHERE p.no = i.peer_no AND p.key_id = ?3)"
+    " OR EXISTS (SELECT 1 FROM deliveries AS d JOIN identities AS r ON r.no = d.recipient_no"
+    " JOIN peers AS p ON p.no = r.peer_no WHERE d.message_no = m.no AND p.key_id = ?3)"
+    " OR EXISTS (SELECT 1 FROM json_each(m.payload, '$.aud') AS a WHERE a.value = ?3))"
 )
 _IS_THREAD: Final = (
     "SELECT 1 FROM messages WHERE thread = ?1 AND thread <> id"
@@ -75,8 +77,9 @@ _IS_THREAD: Final = (
 _IN_THREAD: Final = (
     "SELECT 1 FROM (SELECT no, sender_no FROM messages WHERE thread = ?1 AND thread <> id"
     " ORDER BY no DESC LIMIT ?3) AS m JOIN identities AS i ON i.no = m.sender_no"
-    " WHERE i.peer_no = ?2 OR EXISTS (SELECT 1 FROM deliveries AS d JOIN identities AS r"
-    " ON r.no = d.recipient_no WHERE d.message_no = m.no AND r.peer_no = ?2) LIMIT 1"
+    " WHERE EXISTS (SELECT 1 FROM peers AS p WHERE p.no = i.peer_no AND p.key_id = ?2)"
+    " OR EXISTS (SELECT 1 FROM deliveries AS d JOIN identities AS r ON r.no = d.recipient_no"
+    " JOIN peers AS p ON p.no = r.peer_no WHERE d.message_no = m.no AND p.key_id = ?2) LIMIT 1"
 )
 _SAYS: Final = (
     "SELECT 1 FROM (SELECT subject, payload FROM messages WHERE sender_no = ? ORDER BY no DESC"
@@ -330,13 +333,13 @@ def is_known(tx: Tx, digest: bytes) -> bool:
     return any(row[0] == digest for row in rows)
 
 
-def shared(tx: Tx, record_id: str, peer_no: int, key_id: str) -> tuple[int, str] | None:
-    """Key and thread of the message with this id, if it is from or for the paired host.
+def shared(tx: Tx, record_id: str, key_id: str) -> tuple[int, str] | None:
+    """Key and thread of the message with this id, if it is from or for the host of this key.
 
-    `key_id` is the host's, by which the message's own audience names it.
+    In whichever pairing with it; the message's own audience names it by that key too.
     """
     prefix = parse_prefix(record_id)
-    rows = tx.all(_SHARED, (prefix.low8, prefix.high8, peer_no, key_id))
+    rows = tx.all(_SHARED, (prefix.low8, prefix.high8, key_id))
     return next(((int(no), str(thread)) for no, found, thread in rows if found == record_id), None)
 
 
@@ -346,9 +349,9 @@ def is_thread(tx: Tx, thread: str) -> bool:
     return tx.one(_IS_THREAD, (thread, prefix.low8, prefix.high8)) is not None
 
 
-def has_part(tx: Tx, thread: str, peer_no: int) -> bool:
+def has_part(tx: Tx, thread: str, key_id: str) -> bool:
     """Whether one of the newest messages of a thread, but for its first, is from or for a host."""
-    return tx.one(_IN_THREAD, (thread, peer_no, LIST_MAX_ROWS)) is not None
+    return tx.one(_IN_THREAD, (thread, key_id, LIST_MAX_ROWS)) is not None
 
 
 def answered_id(tx: Tx, no: int) -> str | None:

@@ -149,7 +149,7 @@ def save_own_addresses(tx: Tx, no: int, addresses: Sequence[str]) -> None:
 
 
 def seen(tx: Tx, no: int, now_ms: int) -> None:
-    """A link to the peer stands."""
+    """A link to the peer stands, or stood until now."""
     tx.run("UPDATE peers SET seen_ms = ? WHERE no = ?", (now_ms, no))
 
 
@@ -206,6 +206,12 @@ def latest(tx: Tx, key_id: str) -> PeerRow | None:
     """The last pairing with the host of this key, whether it stands or not."""
     row = tx.one(_LATEST, (key_id,))
     return _row(row) if row else None
+
+
+def is_latest(tx: Tx, peer: PeerRow) -> bool:
+    """Whether no other pairing with the same host followed this one."""
+    last = latest(tx, peer.key_id)
+    return last is not None and last.no == peer.no
 
 
 def present(tx: Tx) -> list[PeerRow]:

@@ -196,6 +196,16 @@ def test_a_link_stands_on_both_sides_and_tells_who_lives_where(hosts: Any) -> No
     assert "ben@lap" in addresses
 
 
+def test_a_host_was_seen_until_its_link_ended(hosts: Any) -> None:
+    two: Pair = hosts.pair
+    host, no = two.here.desk, two.here.desk.peer_nos["lap"]
+    stood_ms = host.do(lambda tx: peers.by_no(tx, no)).seen_ms
+    assert stood_ms is not None
+    host.world.pass_ms(3 * 86_400_000)
+    hosts.do(two.cut)
+    assert host.do(lambda tx: peers.by_no(tx, no)).seen_ms == stood_ms + 3 * 86_400_000
+
+
 def test_mail_goes_over_and_its_receipt_comes_back(hosts: Any) -> None:
     two: Pair = hosts.pair
     message = hosts.do(two.send)

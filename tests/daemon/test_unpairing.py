@@ -233,6 +233,43 @@ def test_after_a_new_pairing_the_identities_are_those_of_the_new_one(hosts: Host
     assert [one["state"] for one in listed(hosts.here, all=True)] == ["removed", "down"]
 
 
+def test_mail_of_a_former_pairing_is_answered_under_the_new_one(hosts: Hosts) -> None:
+    mine = hosts.send()
+    theirs = hosts.there.call(hosts.ben, "mail.send", to=["ana"], subject="s", body="b")["id"]
+    settle(hosts.here, hosts.there)
+    hosts.owner.do("unpair", name="lap")
+    refused = hosts.here.refusal(hosts.ana, "mail.reply", id=theirs, body="too early")
+    assert refused.code == "not-paired"
+    hosts.pair_anew()
+    refused = hosts.here.refusal(hosts.ana, "mail.reply", id=theirs, body="not heard of yet")
+    assert refused.code == "not-paired"
+    settle(hosts.here, hosts.there)
+    for answered in (theirs, mine):
+        answer = hosts.here.call(hosts.ana, "mail.reply", id=answered, body="again")
+        assert [one["address"] for one in answer["recipients"]] == ["ben@lap"]
+        settle(hosts.here, hosts.there)
+        reached = sent(hosts.here, hosts.ana, answer["id"])["ben@lap"]
+        assert reached["stage"] == "delivered"
+    there = hosts.there.call(hosts.ben, "mail.inbox")["messages"]
+    assert [one["thread"] for one in there] == [mine, theirs, mine], "it goes on where it stood"
+
+
+def test_the_next_step_of_an_unknown_address_lists_what_could_be_meant(hosts: Hosts) -> None:
+    for address, step in (
+        ("bne", "mbx agents"),
+        ("bne@lap", "mbx agents"),
+        ("bne@desk", "mbx agents"),
+        ("ben@nas", "mbx peers list --all"),
+    ):
+        refused = hosts.here.refusal(
+            hosts.ana, "mail.send", to=["ana", address], subject="s", body="b"
+        )
+        assert (refused.code, refused.next_step) == ("unknown-recipient", step)
+    hosts.owner.do("unpair", name="lap")
+    refused = hosts.here.refusal(hosts.ana, "mail.send", to=["ben@lap"], subject="s", body="b")
+    assert refused.next_step == "mbx peers list --all"
+
+
 def test_only_the_owner_ends_a_pairing_and_only_as_it_was_named(hosts: Hosts) -> None:
     draft = hosts.owner.draft("unpair", name="lap")
     other = hosts.there.key
@@ -288,7 +325,9 @@ def test_a_host_that_was_paired_anew_hides_its_former_end(hosts: Hosts) -> None:
     hosts.said(unpairing.dismissed)
     hosts.pair_anew()
     assert [one["state"] for one in listed(hosts.here)] == ["down"]
-    assert [one["state"] for one in listed(hosts.here, all=True)] == ["removed-us", "down"]
+    every = listed(hosts.here, all=True)
+    assert [one["state"] for one in every] == ["removed-us", "down"]
+    assert every[0]["next"] is None, "to remove that label would end the new pairing"
 
 
 # -- label and addresses --------------------------------------------------------------------------
