@@ -38,7 +38,6 @@ from mbx.core.limits import (
     CERTIFICATE_MAX_BYTES,
     CLOCK_SKEW_TOLD_MS,
     HELLO_MAX_BYTES,
-    INVITATION_TTL_MS,
     PAIRING_FRAME_MAX_BYTES,
     WRONG_PROOFS_MAX,
 )
@@ -75,7 +74,7 @@ REFUSALS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
             "run mbx pair on the other host for a new code",
         ),
         "expired": (
-            f"the code is older than {INVITATION_TTL_MS // 60_000} minutes",
+            "the time of the code is over",
             "run mbx pair on the other host for a new code",
         ),
         "used": (

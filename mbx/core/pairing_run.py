@@ -113,6 +113,10 @@ class Invitation:
             return self._state
         return "expired" if now_ms >= self.expires_ms else None
 
+    def is_of(self, code: PairingCode) -> bool:
+        """Whether this is its code: for the host that invites, and for no run."""
+        return hkdf.is_same(self._code.secret(), code.secret())
+
     def key_of(self, transcript: bytes) -> bytes:
         """The key that a run with this transcript must have."""
         return pairing.key_of(self._code.secret(), transcript)

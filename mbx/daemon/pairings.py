@@ -221,6 +221,7 @@ class Pairings:
             network.shut(side.opened)
 
     def _join(self, wanted: Join) -> Result:
+        self._refuse_own(wanted.code)
         network = self._network(wanted.is_known)
         now = self._clock()
         side = Side(
@@ -235,6 +236,18 @@ class Pairings:
         self._begin(side)
         self._start(self._visit(side, network, wanted))
         return side.told()
+
+    def _refuse_own(self, code: PairingCode) -> None:
+        """Typed at the wrong machine, a code stays good. Raises MbxError conflict."""
+        inviting = self._sides.get(INVITER)
+        if inviting is None or inviting.end is not None or inviting.invitation is None:
+            return
+        if inviting.invitation.is_of(code):
+            raise MbxError(
+                "conflict",
+                "that is the code that this host itself shows; it stays good",
+                "type it on the other machine, where you run mbx join",
+            )
 
     def _own(self, network: Network, owner: bytes | None, listening: Sequence[Endpoint]) -> Own:
         told = told_addresses(listening, self._addresses)

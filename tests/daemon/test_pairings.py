@@ -335,9 +335,11 @@ async def test_a_refused_address_tells_what_was_tried(laptop: MeetingDesk) -> No
 
 async def test_a_host_does_not_pair_with_itself(desk: MeetingDesk) -> None:
     connect(desk, desk)
+    assert (await join(desk, OTHER_CODE))["end"]["code"] == "not-inviting"
     invited = await desk.ask("pair.invite")
-    end = (await join(desk, invited["code"]))["end"]
-    assert end["code"] in ("itself", "not-inviting")
+    refusal = await desk.refused("pair.join", address="10.0.0.1", code=invited["code"])
+    assert (refusal.code, "it stays good" in refusal.message) == ("conflict", True)
+    assert (await desk.news(invited["run"], "waiting"))["end"] is None
 
 
 # -- people ---------------------------------------------------------------------------------------
