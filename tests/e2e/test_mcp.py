@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import select
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -319,7 +318,7 @@ def test_a_request_starts_the_daemon_and_an_idle_session_does_not(tmp_path: Path
         assert session.call("mbx_whoami")["agent"] is None
         started = json.loads(daemon.mbx("daemon", "status", "--json").stdout)
         assert started["running"] is True
-        os.kill(started["pid"], signal.SIGTERM)
+        assert daemon.mbx("daemon", "stop").returncode == 0
 
 
 def test_an_answer_that_a_kill_swallowed_is_given_once_and_nothing_is_doubled(
