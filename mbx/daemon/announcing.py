@@ -15,7 +15,7 @@ from mbx.core.limits import WAKE_ANNOUNCED_MAX
 from mbx.core.receipt import Fact
 from mbx.core.waking import notice
 from mbx.daemon import gate, receipting
-from mbx.daemon.effects import Effect
+from mbx.daemon.effects import Effect, Handled
 from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Target
 from mbx.daemon.host import Host
@@ -143,4 +143,5 @@ def tell(
         (peer_no, Fact(message_id, identity, Stage.NOTIFIED, now_ms))
         for message_id, peer_no in told
     ]
-    return receipting.state_all(tx, host, moment, facts, epoch)
+    stated = receipting.state_all(tx, host, moment, facts, epoch)
+    return (*stated, Handled(target.identity_no)) if told else stated

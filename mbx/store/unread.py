@@ -1,4 +1,4 @@
-"""Unread mail of one mailbox, as the snapshots of sessions need it: no subject, no text."""
+"""New mail of one mailbox, as the snapshots of sessions need it: no subject, no text."""
 
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ _NEWEST: Final = (
     " WHERE recipient_no = ? AND stage < 5 ORDER BY message_no DESC LIMIT ?) AS newest"
     " JOIN messages AS m ON m.no = newest.message_no JOIN identities AS i ON i.no = m.sender_no"
     " LEFT JOIN peers AS p ON p.no = i.peer_no"
-    " WHERE newest.stage < 4 ORDER BY newest.message_no DESC LIMIT ?"
+    " WHERE newest.stage < 3 ORDER BY newest.message_no DESC LIMIT ?"
 )
 
 
@@ -27,7 +27,10 @@ class Unread(NamedTuple):
 
 
 def newest(tx: Tx, recipient_no: int) -> list[Unread]:
-    """The newest unread messages of a mailbox, at most `SNAPSHOT_ROWS_MAX`, oldest first."""
+    """The newest messages of a mailbox that nobody announced or read, oldest first.
+
+    At most `SNAPSHOT_ROWS_MAX`. What a wake announced (*notified*) is unread, and no news.
+    """
     rows = tx.all(_NEWEST, (recipient_no, _LOOKED_AT, SNAPSHOT_ROWS_MAX))
     return [
         Unread(no, bool(wakes), name if host is None else f"{name}@{host}")

@@ -144,6 +144,17 @@ async def test_it_hears_of_arrivals_reading_and_other_names(bench: Bench) -> Non
         assert (bench.shown(own).name, bench.shown(own).unread) == (fact.name, fact.unread)
 
 
+async def test_what_a_wake_announced_is_unread_and_no_news(bench: Bench) -> None:
+    bench.store.fact = unread(4)
+    bench.worker.heed(granted(5))
+    await bench.settle()
+    bench.store.fact = _Fact("ana", 1)  # no row: it is notified
+    bench.worker.heed(Handled(7))
+    await bench.settle()
+    shown = bench.shown(own_id(process(5)))
+    assert (shown.status_line(), shown.news(0), shown.stop(0)) == ("mbx ana: 1 unread", "", "")
+
+
 async def test_who_waits_is_shown_as_waiting_until_it_is_granted(bench: Bench) -> None:
     bench.worker.heed(Waiting(5, process(5), "", "claude", "conv"))
     await bench.settle()

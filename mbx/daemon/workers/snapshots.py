@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from mbx.core.evidence import Lineage, Process, own_id
 from mbx.core.lease import LeaseState
-from mbx.core.limits import SNAPSHOT_BEAT_MS, SNAPSHOTS_MAX
+from mbx.core.limits import SNAPSHOT_BEAT_MS, SNAPSHOT_ROWS_MAX, SNAPSHOTS_MAX
 from mbx.core.snapshot import HELD, PENDING, SHARED, Row, Snapshot
 from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import Work
@@ -86,6 +86,8 @@ class _Session:
     epoch: int = 0
     marks: dict[int, int] = field(default_factory=dict)
     mark: int = 0
+    unseen_mark: int = 0
+    """Of the last arrival that no row shows; 0 once there is room for all."""
     has_arrival: bool = False
     shown: Snapshot | None = None
     text: str = ""
@@ -372,7 +374,7 @@ class Snapshots:
             state,
             fact.name,
             fact.unread,
-            session.mark if fact.unread else 0,
+            max(session.unseen_mark, *(row.mark for row in rows), 0),
             rows,
         )
         text = session.shown.as_text()
@@ -450,7 +452,7 @@ def _marked(session: _Session, fact: _Fact) -> list[Row]:
     """The unread rows with their marks: what is seen for the first time gets the next ones.
 
     Mail that was forwarded is older than what is there, and arrives like any other. Where more is
-    unread than there are rows, an arrival is one even if no row shows it.
+    new than there are rows, an arrival is one even if no row shows it.
     """
     before = session.mark
     marks = {}
@@ -460,7 +462,10 @@ def _marked(session: _Session, fact: _Fact) -> list[Row]:
             session.mark += 1
             known = session.mark
         marks[row.no] = known
-    if session.has_arrival and session.mark == before and fact.unread > len(fact.rows):
+    if len(fact.rows) < SNAPSHOT_ROWS_MAX:
+        session.unseen_mark = 0
+    elif session.has_arrival and session.mark == before:
         session.mark += 1
+        session.unseen_mark = session.mark
     session.has_arrival, session.marks = False, marks
     return [Row(row.no, marks[row.no], row.wakes, row.sender) for row in fact.rows]
