@@ -186,6 +186,7 @@ class Daemon:
 
     def _take_up(self, boot: Boot) -> None:
         """Go on with the sessions that the store tells of."""
+        self._snapshots.forget_told(boot.interrupted)
         for row, name in boot.sessions:
             self._holders.restore(row, name)
             self._snapshots.restore(row)

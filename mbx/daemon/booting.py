@@ -30,6 +30,7 @@ class Boot:
     The host, the sessions that still have a grant (each with its identity's name), and effects:
     who waits, who got what a dead one held, and what the second place is to be told. `floor`: how
     far the owner's chain ever went. `past`: what was woken, for the brake.
+    `interrupted`: sessions (their own ids) that were being woken when an earlier daemon ended.
     """
 
     host: Host
@@ -37,6 +38,7 @@ class Boot:
     effects: list[Effect] = field(default_factory=list)
     floor: Floor = field(default_factory=Floor)
     past: wakes.Past = field(default_factory=wakes.Past)
+    interrupted: tuple[str, ...] = ()
 
 
 def boot(
@@ -67,13 +69,14 @@ def boot(
     sessions.forget_unused(tx)
     effects += [HandOn(no) for no in forwards.left(tx, forwarding.LEFT_MAX)]
     owner_mailbox(tx, now)
-    wakes.settle_left(tx, announcing.LEFT)
+    left = (sessions.by_no(tx, no) for no in wakes.settle_left(tx, announcing.LEFT))
+    interrupted = tuple(row.own_id for row in left if row is not None)
     known = floor.load(paths.floor_path(), host)
     reached = _floor(tx, known, host, now.now_ms)
     if known is not None and reached != known:
         places = tuple((one.chain, one.version, one.at_ms) for one in reached.followed)
         effects.append(Authorised(reached.version, reached.audit_no, reached.audit_hash, places))
-    return Boot(host, living, effects, reached, wakes.past(tx, now.now_ms))
+    return Boot(host, living, effects, reached, wakes.past(tx, now.now_ms), interrupted)
 
 
 def _floor(tx: Tx, known: Floor | None, host: Host, now_ms: int) -> Floor:

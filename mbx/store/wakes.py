@@ -141,9 +141,14 @@ def settle(tx: Tx, no: int, outcome: Outcome, reason: str | None) -> None:
     tx.run("UPDATE wakes SET outcome = ?, reason = ? WHERE no = ?", (outcome, reason, no))
 
 
-def settle_left(tx: Tx, reason: str) -> None:
-    """At a start: what an earlier daemon tried and did not settle is unknown, for ever."""
+def settle_left(tx: Tx, reason: str) -> list[int]:
+    """At a start: what an earlier daemon tried and did not settle is unknown, for ever.
+
+    The sessions (keys) that it was for.
+    """
+    left = tx.all("SELECT DISTINCT session_no FROM wakes WHERE outcome IS NULL ORDER BY no")
     tx.run("UPDATE wakes SET outcome = 'unknown', reason = ? WHERE outcome IS NULL", (reason,))
+    return [row[0] for row in left]
 
 
 def past(tx: Tx, now_ms: int) -> Past:

@@ -13,7 +13,7 @@ import pytest
 
 from mbx.core.limits import CLIENT_RECORD_MAX_BYTES, WAKE_COMMAND_MS
 from mbx.telling import tell, told
-from tests.support.clients import Claude, Codex
+from tests.support.clients import Claude, Client, Codex
 from tests.support.daemon import Daemon, Line, fresh_home, fresh_name
 from tests.support.patience import LOOKS_S, looks
 
@@ -307,10 +307,10 @@ def test_a_wake_after_which_no_turn_begins_is_unknown_held_and_told(
 # -- hooks ----------------------------------------------------------------------------------------
 
 
-def told_and_newest(daemon: Daemon, claude: Claude) -> tuple[Path, int, int]:
+def told_and_newest(daemon: Daemon, client: Client) -> tuple[Path, int, int]:
     """Where its hooks keep what they announced; the mark told last, and the newest one."""
     for _ in looks():
-        for link in (daemon.home / "run" / "snapshots").glob(f"{claude.pid}-*[0-9]"):
+        for link in (daemon.home / "run" / "snapshots").glob(f"{client.pid}-*[0-9]"):
             newest = int(link.read_text().split()[4])
             path = Path(f"{link}.told")
             if newest:
@@ -490,6 +490,8 @@ def test_a_wake_that_a_killed_daemon_left_is_unknown_for_ever_and_never_repeated
             with agent.registered(fresh_name()) as sender:
                 send(sender, name)
                 codex.taken()
+                path, mark, newest = told_and_newest(daemon, codex)
+                assert mark == newest
                 daemon.kill()
             line.close()
             daemon.start()
@@ -498,6 +500,7 @@ def test_a_wake_that_a_killed_daemon_left_is_unknown_for_ever_and_never_repeated
                 [woken] = wakes(sender, name)
                 assert woken["outcome"] == "unknown"
                 assert woken["reason"] == "the daemon that tried it ended before it was known"
+                assert told(str(path)) == 0  # a hook may say it
                 sent = send(sender, name)
                 assert sent["state"] == "live-next-prompt"
                 assert "it was woken just now" in sent["detail"]

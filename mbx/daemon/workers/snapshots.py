@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 from mbx.core.evidence import Lineage, Process, own_id
@@ -230,6 +231,11 @@ class Snapshots:
         except OSError:
             return None
         return Announced(path, newest, before[0]) if before else None
+
+    def forget_told(self, owns: Iterable[str]) -> None:
+        """Whether a wake reached these sessions (own ids) nobody knows: hooks say it all again."""
+        for own in owns:
+            self._try(partial(self._files.forget_told, own))
 
     def take_back(self, announced: Announced) -> None:
         """The wake did not arrive for certain: hooks may say it."""
