@@ -37,6 +37,9 @@ STRANDED = {
     "last_holder": HOLDER,
     "since": "2026-01-31T12:00:00.000Z",
 }
+AWAKE: dict[str, Any] = {"unknown": [], "closed": []}
+LOST = {"name": "ben", "count": 1, "last_age_s": 60}
+CLOSED = {"name": "ben", "detail": "it is in a dialog"}
 
 
 def in_place(cli: str, session_id: str) -> str | None:
@@ -77,6 +80,9 @@ def test_a_healthy_answer_has_no_fault() -> None:
         ({"stranded": [STRANDED | {"last_holder": None}]}, "stranded mail", "warn", "ever held"),
         ({"stranded": [STRANDED | {"unacked": 1}]}, "stranded mail", "warn", "1 unacked message "),
         ({"stranded": [STRANDED | {"unacked": 1000}]}, "stranded mail", "warn", "or more"),
+        ({"wakes": {**AWAKE, "unknown": [LOST]}}, "wakes", "warn", "whether a wake reached"),
+        ({"wakes": {**AWAKE, "unknown": [LOST | {"count": 2}]}}, "wakes", "warn", "2 wakes"),
+        ({"wakes": {**AWAKE, "closed": [CLOSED]}}, "wakes", "info", "ben: it is in a dialog"),
     ],
 )
 def test_each_fault_is_named_with_its_level(

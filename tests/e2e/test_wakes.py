@@ -89,6 +89,7 @@ def test_an_idle_session_of_claude_code_is_woken_with_a_count_and_a_name(
         assert words(claude.woken()) == f"mbx: 1 message waits for {name}; call mbx_inbox"
         [woken] = wakes(sender, name)
         assert (woken["way"], woken["outcome"], woken["messages"]) == ("claude", "admitted", 1)
+        assert "secret" not in daemon.mbx("diagnostics", "--mailbox", name, "--json").stdout
         [told] = sender.call("mail.sent", id=sent["id"])["messages"]
         assert told["recipients"][0]["stage"] == "notified"
 
@@ -302,6 +303,10 @@ def test_a_wake_after_which_no_turn_begins_is_unknown_held_and_told(
             health = line.call("daemon.health")["wakes"]
         assert set(names) <= {one["name"] for one in health["unknown"]}
         assert set(names) <= {one["name"] for one in health["closed"]}
+        shown = daemon.mbx("diagnostics", "--mailbox", silent).stdout
+        assert "reach      live-next-prompt: it sees mail at its next prompt" in shown
+        assert "woken by claude for 1 message" in shown
+        assert "unknown: it took the message and began no turn" in shown
 
 
 # -- hooks ----------------------------------------------------------------------------------------
