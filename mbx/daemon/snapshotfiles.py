@@ -61,6 +61,10 @@ class SnapshotFiles:
     def remove_own(self, own: str) -> None:
         """A session has ended: its name, and what it was told."""
         self._unlink(own)
+        self.forget_told(own)
+
+    def forget_told(self, own: str) -> None:
+        """What a session was told counts no more: it is told again."""
         self._unlink(f"{own}.told")
 
     def beat(self, uptime_ms: int | None) -> None:

@@ -18,8 +18,9 @@ from mbx.setup.entries import START_TIMEOUT_S, Installation
 
 NAME: Final = "codex"
 
-_BY_TOOL: Final = ("SessionStart", "UserPromptSubmit", "PostToolUse")
-"""Events whose `mcp_tool` hooks put their text before the model (CLIENTS 2.5)."""
+_BY_TOOL: Final = ("UserPromptSubmit", "PostToolUse")
+"""Events whose `mcp_tool` hooks put their text before the model. A session begins by a process: the
+server's environment lacks what the session was started with (MBX_AGENT)."""
 
 
 def _folder(machine: Machine) -> str:

@@ -14,7 +14,7 @@ SERVER: Final = "mbx"
 """The name of the MCP server, and of the skill."""
 
 HOOK_TOOL: Final = "mbx_hook"
-"""The tool that hooks of the type `mcp_tool` call (CLIENTS 2.5)."""
+"""The tool that hooks of the type `mcp_tool` call."""
 
 HOOK_TIMEOUT_S: Final = 3
 """A hook itself ends within a second; more than this Codex takes for no SessionEnd, and says so."""

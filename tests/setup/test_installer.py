@@ -356,8 +356,7 @@ def test_tool_hooks_are_entered_where_the_server_has_the_tool(tmp_path: Path) ->
             "input": {"event": "UserPromptSubmit", "session": "${session_id}"},
             "timeout": HOOK_TIMEOUT_S,
         }
-        expected = "mcp_tool" if event == "SessionStart" else "command"
-        assert hooks[event][0]["hooks"][0]["type"] == expected
+        assert hooks[event][0]["hooks"][0]["type"] == "command"
     place.take_out()
     assert place.seen() == {}
 
