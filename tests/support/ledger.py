@@ -7,8 +7,9 @@ that it must find (tests/e2e/test_ledger.py).
 """
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -26,6 +27,9 @@ ACKED: Final = 5
 PRIVATE_FOLDER: Final = 0o40700
 PRIVATE_FILE: Final = 0o100600
 PRIVATE_SOCKET: Final = 0o140600
+LINK: Final = 0o120777
+_OWN: Final = re.compile(r"[0-9]+-[0-9]+")
+"""What a session goes by that no other process does."""
 LASTING: Final = {
     "store.db": PRIVATE_FILE,
     "store.db-wal": PRIVATE_FILE,
@@ -37,6 +41,8 @@ LASTING: Final = {
     "run": PRIVATE_FOLDER,
     "run/mbx.sock": PRIVATE_SOCKET,
     "run/sessions": PRIVATE_FOLDER,
+    "run/snapshots": PRIVATE_FOLDER,
+    "run/snapshots/fresh": PRIVATE_FILE,
 }
 """What may lie in a home while its daemon runs, besides credentials: path and mode (`st_mode`)."""
 
@@ -217,7 +223,7 @@ def file_faults(
     wanted = dict(grants)
     for path, entry in entries.items():
         grant = wanted.get(path)
-        mode = PRIVATE_FILE if grant is not None else LASTING.get(path)
+        mode = PRIVATE_FILE if grant is not None else _mode_of(path, wanted)
         if mode is None and is_upgraded and path.startswith(BACKUP) and path[-1].isdigit():
             mode = PRIVATE_FILE
         if mode is None:
@@ -230,6 +236,17 @@ def file_faults(
                 found.append(f"I17: the credential of {grant.name} is not of its grant: {told}")
     found += [f"I17: {path} is missing" for path in wanted if path not in entries]
     return found
+
+
+def _mode_of(path: str, wanted: Container[str]) -> int | None:
+    """The mode of what may lie beside credentials; a snapshot only of a session that holds."""
+    folder, _, name = path.rpartition("/")
+    if folder != "run/snapshots" or path in LASTING:
+        return LASTING.get(path)
+    if _OWN.fullmatch(name):
+        return LINK
+    is_known = f"run/sessions/{name}.json" in wanted or _OWN.fullmatch(name.removesuffix(".told"))
+    return PRIVATE_FILE if is_known else None
 
 
 def torn_faults(entries: Mapping[str, Entry]) -> list[str]:
