@@ -161,6 +161,8 @@ BOUNDARIES: Final = frozenset(
 """Programs above which no session is looked for; compared in lower case (a child of cron: CRON)."""
 
 _BY_NAME: Final = {name: cli for cli, harness in HARNESSES.items() for name in harness.names}
+_BY_TITLE: Final = {"Kimi Code": "kimi"}
+"""What kimi-cli, below a Python, calls itself: of other titles the first word is the name."""
 _BY_PACKAGE: Final = {name: cli for cli, looks in HARNESSES.items() for name in looks.packages}
 
 _INTERPRETER = re.compile(r"(node|nodejs|bun|deno|python|pypy)[0-9.]*")
@@ -200,7 +202,7 @@ def harness_of(entry: ProcessEntry) -> str | None:
         return None
     program = _program(entry.argv[0])
     if not _INTERPRETER.fullmatch(program):
-        return _BY_NAME.get(program)
+        return _BY_TITLE.get(entry.argv[0]) or _BY_NAME.get(program)
     script, _ = _script(program, entry.argv)
     return _harness_of_script(script)
 
