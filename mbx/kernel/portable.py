@@ -192,7 +192,10 @@ def _argv(process: psutil.Process, name: str) -> tuple[str, ...]:
     CLIs are never closed to us; one of ours that is stays unreadable.
     """
     try:
-        return tuple(_text(word) for word in process.cmdline())
+        words = [_text(word) for word in process.cmdline()]
+        while words and not words[-1]:  # what a process that gave itself a title has left of it
+            words.pop()
+        return tuple(words)
     except psutil.ZombieProcess:
         return ()
     except psutil.AccessDenied:
