@@ -341,7 +341,7 @@ def test_rollback_a_store_put_back_from_a_copy(scene: Scene) -> None:
     copy = scene.desk.connection.serialize()
     revoke = scene.owner.signed(scene.owner.draft("revoke", all=True))
     scene.owner.apply(revoke)
-    scene.desk.connection.deserialize(copy)
+    scene.desk.put_back(copy)
     scene.restart()
     assert scene.is_ask("record 2", "missing")
     assert scene.refused(revoke) == "conflict"
@@ -354,7 +354,7 @@ def test_rollback_to_before_the_first_policy(scene: Scene) -> None:
     copy = scene.desk.connection.serialize()
     scene.policy("yolo")
     scene.revoke()
-    scene.desk.connection.deserialize(copy)
+    scene.desk.put_back(copy)
     scene.restart()
     assert scene.is_ask("record 2", "missing")
     assert scene.holds_again()

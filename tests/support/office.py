@@ -100,6 +100,11 @@ class OfficeDesk:
     def close(self) -> None:
         self.connection.close()
 
+    def put_back(self, pages: bytes) -> None:
+        """Go on with the store as it once was, on a connection that has known no other."""
+        self.connection.close()
+        self.connection = store_of(pages)
+
     def add_owner(self) -> None:
         """Give the human a mailbox, as a daemon does at its start."""
         made = run_group(
@@ -189,8 +194,13 @@ def _empty_pages() -> bytes:
 
 def empty_store() -> sqlite3.Connection:
     """A new store in memory, a copy: migrations take longer than most that is done to it."""
+    return store_of(_empty_pages())
+
+
+def store_of(pages: bytes) -> sqlite3.Connection:
+    """A store in memory with this content."""
     connection = connect(":memory:")
-    connection.deserialize(_empty_pages())
+    connection.deserialize(pages)
     return connection
 
 
