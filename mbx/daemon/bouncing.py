@@ -170,7 +170,7 @@ def _body(message_id: str, names: Sequence[str], code: str, *, may_have_arrived:
     reason = _REASONS.get(code, "that host will not take it")
     lines = [
         f"Message {message_id} did not reach {', '.join(names)}: {reason} (code {code}).",
-        f"What became of each of its copies: mbx sent {message_id}",
+        f"Its text, and what became of each of its copies: mbx sent {message_id}",
     ]
     if may_have_arrived:
         lines.append("It was handed to that host before, which may have delivered it.")

@@ -94,6 +94,12 @@ def _read(arguments: Arguments, around: Surroundings) -> list[Step]:
     return [Step("mail.read", {**arguments, "max_bytes": share})]
 
 
+def _sent(arguments: Arguments, around: Surroundings) -> list[Step]:
+    """One message comes with its text, as much as one body of a read."""
+    share = {"max_bytes": READ_DEFAULT_BYTES} if "id" in arguments else {}
+    return [Step("mail.sent", {**arguments, **share})]
+
+
 def _hook(arguments: Arguments, around: Surroundings) -> list[Step]:
     called = {"session": arguments["session"]} if arguments.get("session") else {}
     acts = {client.act_of(arguments["event"]) for client in CLIENTS.values()}
@@ -116,7 +122,7 @@ _STEPS: Final[Mapping[str, Callable[[Arguments, Surroundings], list[Step]]]] = M
         "mbx_ack": _one("mail.ack", keyed=True),
         "mbx_thread": _one("mail.thread"),
         "mbx_search": _one("mail.search"),
-        "mbx_sent": _one("mail.sent"),
+        "mbx_sent": _sent,
         "mbx_hook": _hook,
     }
 )

@@ -253,6 +253,19 @@ def _listed(result: Result) -> list[str]:
     return [*(lines or ["nothing"]), *_more(result)]
 
 
+def _sent(result: Result) -> list[str]:
+    """A listing; one message that was asked for by its id has its text behind it."""
+    lines = _listed(result)
+    for message in result["messages"]:
+        lines += gutter(message["body"]).split("\n") if message.get("body") else []
+        if message.get("next_offset") is not None:
+            lines.append(
+                f"cut: {message['body_total']} bytes in all; more: mbx_sent with id"
+                f' "{message["id"]}", offset {message["next_offset"]}'
+            )
+    return lines
+
+
 def _read(result: Result) -> list[str]:
     lines: list[str] = []
     for message in result["messages"]:
@@ -338,6 +351,6 @@ _TEXTS: Final[Mapping[str, Callable[[Result], Sequence[str]]]] = MappingProxyTyp
         "mbx_ack": _ack,
         "mbx_thread": _listed,
         "mbx_search": _listed,
-        "mbx_sent": _listed,
+        "mbx_sent": _sent,
     }
 )

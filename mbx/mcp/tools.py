@@ -209,8 +209,9 @@ TOOLS: Final[tuple[Mapping[str, Any], ...]] = (
     _tool(
         "mbx_sent",
         "Sent mail",
-        "What became of the mail you sent: read, acked, what was done. Next: wait, or write again.",
-        {"id": _TEXT, "cursor": _TEXT, "limit": _COUNT},
+        "What became of the mail you sent: read, acked, what was done; with id its text. "
+        "Next: wait, or write again.",
+        {"id": _TEXT, "cursor": _TEXT, "limit": _COUNT, "offset": _PLACE},
         reads=True,
     ),
     _tool(

@@ -54,6 +54,7 @@ def test_a_message_goes_from_command_to_disk_and_back(desk: Desk, body: Path) ->
     one = document(ana.run(f"mbx sent {message_id[:10]} --json"))["messages"][0]["recipients"][0]
     assert (one["stage"], one["outcome"], one["did"]) == ("acked", "acted", "said hello")
     assert "said hello" in ana.run(f"mbx sent {message_id}").out
+    assert "| hello" in ana.run(f"mbx sent {message_id}").out.splitlines()
 
 
 # --- bodies --------------------------------------------------------------------------------------

@@ -339,6 +339,29 @@ def test_a_message_is_delivered_read_and_acked_and_its_sender_sees_each_stage(
     assert stage() == "acked", "no stage ever goes back"
 
 
+def test_a_sender_reads_its_own_text_in_pieces_and_changes_nothing(
+    pair: tuple[Line, str, Line, str],
+) -> None:
+    sender, _, recipient, other = pair
+    body = "\x01\u00fc\U0001f600" * (BODY_MAX_BYTES // 7)
+    sent_id = sender.call("mail.send", to=[other], subject="s", body=body)["id"]
+    pieces: list[str] = []
+    offset: int | None = 0
+    while offset is not None:
+        (message,) = sender.call("mail.sent", id=sent_id[:8], offset=offset)["messages"]
+        assert message["recipients"][0]["stage"] == "delivered"
+        assert (message["body_offset"], message["body_total"]) == (offset, len(body.encode()))
+        pieces.append(message["body"])
+        offset = message["next_offset"]
+    assert "".join(pieces) == body
+    assert sender.call("mail.sent", id=sent_id, max_bytes=4)["messages"][0]["body"] == body[:2]
+    assert "body" not in sender.call("mail.sent")["messages"][0]
+    assert outcome(sender, "mail.sent", offset=1) == "usage"
+    assert outcome(sender, "mail.sent", id=sent_id, offset=2) == "usage"
+    assert outcome(sender, "mail.sent", id=sent_id, max_bytes=3) == "usage"
+    assert outcome(recipient, "mail.sent", id=sent_id) == "not-found"
+
+
 def test_a_reply_keeps_subject_and_thread_and_may_close_the_request(
     pair: tuple[Line, str, Line, str],
 ) -> None:

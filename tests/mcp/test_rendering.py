@@ -210,7 +210,25 @@ RESULTS: dict[str, list[dict[str, Any]]] = {
             ],
             "next_cursor": "sent.abc.1",
             "has_more": True,
-        }
+        },
+        {
+            "messages": [
+                {
+                    "id": ID,
+                    "subject": "s",
+                    "to": ["b@c"],
+                    "at": AT,
+                    "recipients": [recipient()],
+                    "body": "the port is 8081",
+                    "body_offset": 0,
+                    "body_total": 90,
+                    "truncated": True,
+                    "next_offset": 16,
+                }
+            ],
+            "next_cursor": None,
+            "has_more": False,
+        },
     ],
 }
 

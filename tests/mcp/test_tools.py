@@ -14,7 +14,7 @@ from mbx.mcp.guide import GUIDE, GUIDE_URI, INSTRUCTIONS, PROMPT
 from mbx.mcp.tools import BY_NAME, TOOLS
 
 # What clients have shown their users: whoever changes it on purpose writes the new digest here.
-DIGEST = "18fabe5c7108a997653f0409b64fb0a22c7e8a1c58c1c3708cc2350a5ec6dbbf"
+DIGEST = "01d9d55455c7e4ac3a13fd3ad9ab2fca24ddcc854bb4faaa32629d30aba049ba"
 
 LIST_MAX_BYTES = 9_000
 """S18: what every session pays for `tools/list`, with the tools that are still to come."""
@@ -30,7 +30,7 @@ ARGUMENTS = {
     "mbx_ack": "ids outcome? did? note?",
     "mbx_thread": "id",
     "mbx_search": "query from? to? kind? since? until? limit?",
-    "mbx_sent": "id? cursor? limit?",
+    "mbx_sent": "id? cursor? limit? offset?",
     "mbx_hook": "event session?",
 }
 """The contract: tool -> its arguments; it may grow."""

@@ -28,16 +28,30 @@ from mbx.wire import JsonObject
 def sent(session: Session, message_id: str | None, limit: int | None, cursor: str | None) -> None:
     """Show your sent mail with the stage of each recipient: delivered, read, acked; needs a lease.
 
-    With ID only that message, with what each recipient did.
+    With ID only that message, with its text and what each recipient did.
     """
     page = session.ask("mail.sent", id=message_id, limit=limit, cursor=cursor)
+    if message_id is not None:
+        for message in page["messages"]:
+            _complete(session, message)
     if session.output.as_json:
         session.output.document(page)
     elif message_id is not None:
         for message in page["messages"]:
-            session.output.text(*_details(message, session.now_ms()))
+            columns = session.output.columns()
+            session.output.text(*_details(message, session.now_ms(), columns))
     else:
         _list(session, page)
+
+
+def _complete(session: Session, message: JsonObject) -> None:
+    """Fetch the rest of a text that one answer had no room for."""
+    pieces = [message["body"]]
+    while (offset := message.get("next_offset")) is not None and pieces[-1]:
+        page = session.ask("mail.sent", id=message["id"], offset=offset)["messages"][0]
+        pieces.append(page["body"])
+        message["next_offset"], message["truncated"] = page["next_offset"], page["truncated"]
+    message["body"] = "".join(pieces)
 
 
 def _list(session: Session, page: JsonObject) -> None:
@@ -67,7 +81,9 @@ def _stage(recipient: JsonObject) -> str:
     return f"{stage}: superseded" if recipient.get("outcome") == "superseded" else stage
 
 
-def _details(message: JsonObject, now_ms: int) -> list[str]:
+def _details(message: JsonObject, now_ms: int, columns: int | None) -> list[str]:
+    from mbx.core.framing import gutter
+
     lines = [
         f"message {cell(message.get('id'))} at {cell(message.get('at'))}",
         f"subject: {cell(message.get('subject'))}",
@@ -78,4 +94,4 @@ def _details(message: JsonObject, now_ms: int) -> list[str]:
         for field in ("outcome", "did", "note", "liveness", "error"):
             if one.get(field):
                 lines.append(f"    {field}: {cell(one[field])}")
-    return lines
+    return [*lines, *gutter(message["body"], columns).split("\n")]

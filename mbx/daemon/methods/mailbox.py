@@ -301,24 +301,35 @@ def ack(context: Context, tx: Tx, own: Mailbox, request: AckRequest) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class SentRequest:
-    """One sent message, or a page of them, newest first."""
+    """One sent message with its body from byte `offset`, or a page of them, newest first."""
 
     id: IdPrefix | None
     rows: int
     cursor: str | None
+    offset: int
+    max_bytes: int
 
 
 def _read_sent(params: Params) -> SentRequest:
     text = params.optional_string("id")
     prefix = parse_prefix(text) if text is not None else None
-    return SentRequest(prefix, params.rows(), params.optional_string("cursor"))
+    request = SentRequest(
+        prefix,
+        params.rows(),
+        params.optional_string("cursor"),
+        params.integer("offset", 0, 0, limits.BODY_MAX_BYTES),
+        params.integer("max_bytes", limits.BODY_MAX_BYTES, 4, limits.BODY_MAX_BYTES),
+    )
+    if request.offset and request.id is None:
+        raise MbxError("usage", "offset goes with an id")
+    return request
 
 
 def _sent(context: Context, tx: Tx, holder: Holder, request: SentRequest) -> Answer:
     own, reader = holder.binding, listing.reader(context, tx, holder.identity)
     if request.id is not None:
         head = mailboxes.find_sent(tx, holder, request.id)
-        entry = _sent_entry(context, tx, reader, head)
+        entry = _sent_whole(context, tx, reader, head, request)
         return Answer(
             {"messages": [entry], "next_cursor": None, "has_more": False},
             mailboxes.glimpsed(context, holder, reader, [head]),
@@ -347,6 +358,17 @@ def _within_budget(
             break
         entries.append(entry)
     return entries
+
+
+def _sent_whole(
+    context: Context, tx: Tx, reader: Reader, head: SentHead, request: SentRequest
+) -> Result:
+    """A sent message with as much of its body as the answer has room for behind its receipts."""
+    budget, entry = Budget(), _sent_entry(context, tx, reader, head)
+    budget.take(entry)
+    body: bytes = mailboxes.content(tx, head.no)["body"].encode()
+    piece = _cut(body, request.offset, request.max_bytes, budget.left_bytes)
+    return {**entry, **_body_fields(body, request.offset, piece)}
 
 
 def _sent_entry(context: Context, tx: Tx, reader: Reader, head: SentHead) -> Result:
