@@ -10,7 +10,7 @@ from mbx.daemon import reaching
 from mbx.daemon.context import Context, Result
 from mbx.daemon.linkstate import LinkState
 from mbx.daemon.times import optional_rfc3339, rfc3339
-from mbx.store import outbox, peers
+from mbx.store import outbox, owners, peers
 from mbx.store.database import Tx
 from mbx.store.outbox import StreamRow
 from mbx.store.peers import PeerRow
@@ -86,7 +86,7 @@ def in_full(context: Context, tx: Tx, peer: PeerRow) -> Result:
         **shown(context, tx, peer),
         "record": peer.record_id,
         "version": peer.version,
-        "owner_key": peer.owner_key,
+        "owner_key": _owner_key(tx, peer),
         "queue_max": QUEUE_MESSAGES_MAX,
         "queue_max_bytes": QUEUE_MAX_BYTES,
         "sending": {
@@ -112,6 +112,11 @@ def _short(head: bytes) -> str:
 def _owner(tx: Tx, peer: PeerRow) -> str:
     """Whether it has the same owner as this host, whose policies and revocations count there."""
     return "same" if reaching.is_same_owner(tx, peer) else "other"
+
+
+def _owner_key(tx: Tx, peer: PeerRow) -> str | None:
+    """The key of its owner: of the same owner the one of now, else the one told when pairing."""
+    return owners.keys(tx)[0].key_id if reaching.is_same_owner(tx, peer) else peer.owner_key
 
 
 def _state(peer: PeerRow, stream: StreamRow, link: LinkState | None) -> str:
@@ -177,6 +182,8 @@ def _next(tx: Tx, peer: PeerRow, stream: StreamRow, code: str | None) -> str | N
         return anew
     if code == "version-mismatch":
         return "install the same version of mbx on both hosts"
+    if code == "closed":
+        return f"look there: mbx peers list; if this host is not in it: {anew}"
     if code == "unreachable" and peer.addresses:
         return f"mbx peers addr {peer.label} ADDRESS, if it has another address now"
     return None

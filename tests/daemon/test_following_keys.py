@@ -33,6 +33,9 @@ def test_a_change_of_the_key_reaches_the_hosts_of_the_owner(siege: Siege) -> Non
     shown = siege.there.call(nobody(), "owner.show")
     assert shown["owner"]["key_id"] == key_id("owner", INVENTED.public)
     assert shown["former"] == [key_id("owner", former.public)]
+    for host, label in ((siege.here, "lap"), (siege.there, "desk")):
+        peer = host.call(nobody(), "peers.show", name=label)
+        assert (peer["owner"], peer["owner_key"]) == ("same", key_id("owner", INVENTED.public))
     assert f"record {mine}" in siege.line(), "what the former key signed here holds on"
     assert siege.goes_on()
 

@@ -82,6 +82,8 @@ def test_a_link_that_does_not_stand_says_why_and_when_it_is_tried_again(hosts: H
     hosts.link = DOWN._replace(code="wrong-host")
     assert "installed anew" in hosts.lap()["reason"]
     assert hosts.lap()["next"].startswith("mbx peers remove lap, then pair again")
+    hosts.link = DOWN._replace(code="closed")
+    assert hosts.lap()["next"].startswith("look there: mbx peers list; if this host is not in it")
 
 
 def test_what_waits_is_told_with_its_age_and_its_size(hosts: Hosts) -> None:
