@@ -115,6 +115,9 @@ class _Peer:
     is_asking: bool = False
     """A unit is under way that looks how far our stream goes."""
     code: str | None = None
+    refused: str | None = None
+    """Why it takes nothing for now, until it has acknowledged a place or its link ends."""
+    refused_ms: int | None = None
     timer: Timer | None = None
     credit_due_ms: int = 0
     """When it may call as often as at first (`mbx.core.patience`)."""
@@ -196,6 +199,8 @@ class Links:
             dialling.failures,
             peer.code,
             peer.connection.wire.round_trip if peer.connection is not None else None,
+            peer.refused,
+            peer.refused_ms,
         )
 
     def measure(self, peer_no: int) -> None:
@@ -337,8 +342,11 @@ class Links:
                 case Commit():
                     self._commit(peer, one, command)
                 case Acknowledged(upto):
+                    peer.refused = peer.refused_ms = None
                     self._keep(peer, partial(relaying.acknowledged, upto=upto))
                 case Refused(seq, code, _):
+                    peer.refused = code
+                    peer.refused_ms = peer.refused_ms or self._now_ms()
                     self._tell(peer, "a place was refused for now", seq=seq, code=code)
                 case Unfit(seq, size_bytes):
                     self._keep(peer, partial(relaying.unfit, seq=seq))
@@ -473,7 +481,7 @@ class Links:
         one.intake.drop()
         if peer.connection is not one:
             return
-        peer.connection = None
+        peer.connection = peer.refused = peer.refused_ms = None
         if code in _BREACHES and not by_peer:
             peer.credit_due_ms = after_breach(peer.credit_due_ms, self._now_ms())
         stood = peer.dialling.stood_ms is not None

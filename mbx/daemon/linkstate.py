@@ -16,6 +16,7 @@ class LinkState(NamedTuple):
     `since_ms`, `due_ms`: monotonic; since when it stands, and when it is tried next (None: it is
     for the other to dial). `failures`: tries in a row that came to nothing. `code`: how the last
     link ended, or why there was none. `round_trip`: the last one on the link that stands.
+    `refused`: why the peer takes nothing for now, a code of its; `refused_ms`: since when.
     """
 
     stands: bool
@@ -24,6 +25,8 @@ class LinkState(NamedTuple):
     failures: int
     code: str | None
     round_trip: RoundTrip | None = None
+    refused: str | None = None
+    refused_ms: int | None = None
 
 
 class NetworkState(NamedTuple):

@@ -42,6 +42,14 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Code of a link or of a stopped stream -> what it means, for people."""
 
+REFUSALS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "disk-full": "it takes nothing for now: its disk is full",
+        "queue-full": "it takes nothing for now: one of its queues is full",
+    }
+)
+"""Code of a place that a host does not take for now -> what it means, for people."""
+
 _ANEW: Final = frozenset({"wrong-host", "not-paired"})
 """Codes after which only a new pairing helps."""
 
@@ -64,7 +72,7 @@ def shown(context: Context, tx: Tx, peer: PeerRow) -> Result:
         "told_addresses": list(peer.told_addresses),
         "owner": _owner(tx, peer),
         "state": _state(peer, stream, link),
-        "reason": _reason(peer, stream, code),
+        "reason": _reason(peer, stream, code) or _refusal(link),
         "link": _link(context, link),
         "last_seen": optional_rfc3339(_seen_ms(context, peer, link)),
         "paired_at": rfc3339(peer.paired_ms),
@@ -134,6 +142,13 @@ def _reason(peer: PeerRow, stream: StreamRow, code: str | None) -> str | None:
     return None if known is None else REASONS.get(known, "it said an unknown code")
 
 
+def _refusal(link: LinkState | None) -> str | None:
+    """Why a host with a link takes nothing for now."""
+    if link is None or link.refused is None:
+        return None
+    return REFUSALS.get(link.refused, "it takes nothing for now")
+
+
 def _link(context: Context, link: LinkState | None) -> Mapping[str, JsonValue] | None:
     """Of a pairing that stands, while the network runs: times are ms on no clock but ours."""
     if link is None:
@@ -144,6 +159,7 @@ def _link(context: Context, link: LinkState | None) -> Mapping[str, JsonValue] |
         "next_try": optional_rfc3339(_wall_ms(context, link.due_ms)),
         "failures": link.failures,
         "code": link.code,
+        "refused_since": optional_rfc3339(_wall_ms(context, link.refused_ms)),
         "round_trip_ms": link.round_trip.took_ms if link.round_trip is not None else None,
     }
 

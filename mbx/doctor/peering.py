@@ -83,6 +83,7 @@ def listener(told: Told) -> list[Check]:
 def links(told: Told) -> list[Check]:
     """Each paired host whose link does not stand; a host that sleeps is no fault by itself."""
     found = [_link(one, told["now"]) for one in told["peers"] if one["state"] != "up"]
+    found += [_refusing(one, told["now"]) for one in told["peers"] if _refused_at(one)]
     up = sum(one["state"] == "up" for one in told["peers"])
     well = Check("peers", "ok", f"{len(told['peers'])} paired, {up} with a link")
     return few(sorted(found, key=lambda one: one.level != "fail")) or [well]
@@ -102,6 +103,18 @@ def _link(one: Told, now: str) -> Check:
     level: Level = "warn" if late or one["next"] else "info"
     step = one["next"] or (f"mbx peers show {label}" if level == "warn" else None)
     return Check("peers", level, f"no link to {label}{why}; {since}{mail}", step)
+
+
+def _refused_at(one: Told) -> str | None:
+    """Since when a host whose link stands takes nothing."""
+    at: str | None = (one.get("link") or {}).get("refused_since")
+    return at if one["state"] == "up" else None
+
+
+def _refusing(one: Told, now: str) -> Check:
+    since = span(_age_s(_refused_at(one), now) or 0)
+    detail = f"{one['label']}: {one['reason']}, since {since}; {_count(one['queued'])}"
+    return Check("peers", "warn", detail, "mend that on that host; mail follows by itself")
 
 
 def clocks(told: Told) -> list[Check]:

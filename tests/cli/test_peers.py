@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mbx.cli.commands.peers import link_words
+from mbx.cli.commands.peers import about, link_words
 from mbx.cli.commands.status import peers_words
 from mbx.core.errors import EXIT_STATUS
 from mbx.core.keys import SigningKey, crockford, key_id
@@ -235,5 +235,8 @@ def test_all_hosts_are_told_on_one_line() -> None:
     down = {"label": "pi", "state": "down", "link": {}, "queued": 14, "last_seen": at}
     assert link_words(up, now_ms) == "up 3 h"
     assert link_words(up | {"state": "removed-us"}, now_ms) == "removed us"
+    full = up | {"reason": "it is full", "link": {"refused_since": at}}
+    assert about(full, now_ms) == "it is full (for 3 h)"
+    assert about(up | {"reason": None}, now_ms) == "-"
     words = peers_words([up, down], now_ms)
     assert words == "2: pi down (seen 3 h ago), tower up 3 h, 14 messages wait"

@@ -267,13 +267,16 @@ def test_a_full_disk_makes_the_other_host_wait_and_nothing_is_lost(hosts: Any) -
     hosts.do(two.send)
     hosts.do(two.move)
     assert two.arrived() == []
-    assert two.here.state("lap").stands
+    state = two.here.state("lap")
+    assert (state.stands, state.refused) == (True, "disk-full")
+    assert state.refused_ms is not None
     two.there.refuse = lambda work: None
     hosts.do(lambda: two.here.desk.world.pass_ms(60_000))
     for peer in two.here.links._peers.values():
         hosts.do(lambda peer=peer: two.here.links._ring(peer))
     hosts.do(two.move)
     assert two.arrived() == ["hello"]
+    assert (two.here.state("lap").refused, two.here.state("lap").refused_ms) == (None, None)
 
 
 def test_a_host_that_is_not_paired_any_more_is_hung_up_on_and_refused(hosts: Any) -> None:

@@ -86,6 +86,16 @@ def test_a_link_that_does_not_stand_says_why_and_when_it_is_tried_again(hosts: H
     assert hosts.lap()["next"].startswith("look there: mbx peers list; if this host is not in it")
 
 
+def test_a_host_that_takes_nothing_for_now_says_why_and_since_when(hosts: Hosts) -> None:
+    up = LinkState(True, 990_000, None, 0, None)
+    hosts.link = up._replace(refused="disk-full", refused_ms=995_000)
+    one = hosts.lap()
+    assert (one["state"], one["reason"]) == ("up", "it takes nothing for now: its disk is full")
+    assert one["link"]["refused_since"] == "2023-11-14T22:13:15.000Z"
+    hosts.link = up._replace(refused=CANARY, refused_ms=995_000)
+    assert hosts.lap()["reason"] == "it takes nothing for now"
+
+
 def test_what_waits_is_told_with_its_age_and_its_size(hosts: Hosts) -> None:
     assert (hosts.lap()["queued"], hosts.lap()["oldest_at"]) == (0, None)
     hosts.send()

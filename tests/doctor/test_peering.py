@@ -85,6 +85,16 @@ def test_a_healthy_answer_has_no_fault() -> None:
             "installed anew",
         ),
         (
+            {
+                "peers": [
+                    PEER | {"link": {"refused_since": HOUR_AGO}, "reason": "full", "queued": 3}
+                ]
+            },
+            "peers",
+            "warn",
+            "lap: full, since 1 h; 3 messages wait",
+        ),
+        (
             {"peers": [PEER | {"state": "stopped", "reason": "a fork", "next": "look"}]},
             "peers",
             "fail",

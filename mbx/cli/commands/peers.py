@@ -176,8 +176,14 @@ def _row(one: JsonObject, now_ms: int) -> list[str]:
         ago(one.get("last_seen"), now_ms),
         _waiting(one, now_ms),
         cell(one["owner"]),
-        cell(one.get("reason")),
+        about(one, now_ms),
     ]
+
+
+def about(one: JsonObject, now_ms: int) -> str:
+    """Why the link is as it is; of a host that takes nothing for now, since when."""
+    since = (one.get("link") or {}).get("refused_since")
+    return cell(one.get("reason")) + (f" (for {_span(since, now_ms)})" if since else "")
 
 
 def _waiting(one: JsonObject, now_ms: int) -> str:
@@ -198,7 +204,7 @@ def _lines(one: JsonObject, now_ms: int) -> list[str]:
         if one["told_addresses"]
         else "-",
         "link": link_words(one, now_ms),
-        "reason": cell(one.get("reason")),
+        "reason": about(one, now_ms),
         "next try": f"{ago(link['next_try'], now_ms)}, after {cell(link['failures'])} failures"
         if link.get("next_try")
         else "-",
