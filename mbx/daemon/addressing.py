@@ -188,6 +188,8 @@ def _why(context: Context, tx: Tx, address: Address) -> str:
             return "no paired host has that label"
         if peer.ended_ms is not None:
             return f"{peer.label} is not paired with this host any more"
+        if peers.is_retired_on(tx, address.name, peer.no):
+            return "retired there: nobody is written to under that name any more"
         return "nobody there is called so"
     former = peers.formerly_on(tx, address.name) if address.kind == "name" else None
     if former is not None and address.host is None:

@@ -245,6 +245,15 @@ def named(tx: Tx, name: str, label: str | None) -> list[IdentityRow]:
     return list({row.peer_no: row for row in rows}.values())
 
 
+def is_retired_on(tx: Tx, name: str, peer_no: int) -> bool:
+    """Whether a paired host has told of an identity of this name that it is retired."""
+    found = tx.one(
+        "SELECT 1 FROM identities WHERE peer_no = ? AND name = ? AND retired_ms IS NOT NULL",
+        (peer_no, name),
+    )
+    return found is not None
+
+
 PAGE_ROWS: Final = RECIPIENTS_MAX + 2
 """So many identities of paired hosts are read at a time: more than may be addressed."""
 

@@ -96,6 +96,20 @@ def test_a_host_that_takes_nothing_for_now_says_why_and_since_when(hosts: Hosts)
     assert hosts.lap()["reason"] == "it takes nothing for now"
 
 
+def test_who_is_retired_on_a_paired_host_is_told_from_who_never_was_there(hosts: Hosts) -> None:
+    no = hosts.here.peer_nos["lap"]
+    hosts.here.do(
+        lambda tx: tx.run(
+            "UPDATE identities SET retired_ms = 1 WHERE peer_no = ? AND name = 'ben'", (no,)
+        )
+    )
+    asked = {"subject": "s", "body": "b"}
+    gone = hosts.here.refusal(hosts.ana, "mail.send", to=["ben@lap"], **asked)
+    assert "ben@lap: retired there" in str(gone)
+    never = hosts.here.refusal(hosts.ana, "mail.send", to=["zoe@lap"], **asked)
+    assert "nobody there is called so" in str(never)
+
+
 def test_what_waits_is_told_with_its_age_and_its_size(hosts: Hosts) -> None:
     assert (hosts.lap()["queued"], hosts.lap()["oldest_at"]) == (0, None)
     hosts.send()
