@@ -210,12 +210,16 @@ STABLE_LINK_MS: Final = 10_000
 """A link that stood for so long starts the pauses from the beginning."""
 STOP_TOLD_MS: Final = 60 * 60 * 1000
 """The owner is told at most so often that a link has stopped for the same reason."""
+PARTED_TOLD_MS: Final = 30 * 24 * 60 * 60 * 1000
+"""So long a link that goes on again is listed as one that was stopped (decision 32)."""
 CALL_MS: Final = REDIAL_WOKEN_MS
 """What one call of a paired host costs of its credit, which comes back as time passes."""
 CALL_BREACH_MS: Final = 20_000
 """And what it costs that a link of its ended by a breach of the protocol."""
 CALL_CREDIT_MS: Final = 60_000
 """So much may be used up; who has used more is not let in until some of it is back."""
+TOLD_STATE_MS: Final = 60 * 1000
+"""What a paired host said of who is there counts for so long after its link has ended."""
 
 # Paired hosts: what waits for them.
 QUEUE_MESSAGES_MAX: Final = 100_000

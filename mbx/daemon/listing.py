@@ -6,6 +6,7 @@ from typing import Any
 from mbx.core import names
 from mbx.core.delivery import RETURNED, STAGE_LABELS, Stage
 from mbx.core.lease import LeaseState
+from mbx.core.limits import TOLD_STATE_MS
 from mbx.daemon.authority import Reader
 from mbx.daemon.context import Context, Result
 from mbx.daemon.drafting import unknown
@@ -16,6 +17,7 @@ from mbx.store.database import Tx
 from mbx.store.history import OwnMessage
 from mbx.store.leases import LeaseRow
 from mbx.store.messages import Copy, Head
+from mbx.store.peers import PeerRow, Told
 
 
 def reader(context: Context, tx: Tx, recipient: str) -> Reader:
@@ -80,9 +82,10 @@ def _told_by(
 def copy_of(context: Context, tx: Tx, reader: Reader, copy: Copy) -> Result:
     """What the sender may see of one recipient's copy: a paired host's words are its own."""
     told = None if copy.peer_no is None else peers.told(tx, copy.recipient_no)
-    seen = told.state if told else "remote"
     if copy.peer_no is None:
         seen = liveness(context, leases.find(tx, copy.recipient_no))
+    else:
+        seen = told_state(context, reader.peer(copy.peer_no), told) if told else "remote"
     return {
         "address": address(context, reader, copy.name, copy.peer_no),
         "stage": RETURNED if copy.error else STAGE_LABELS[copy.stage],
@@ -103,6 +106,19 @@ def liveness(context: Context, row: LeaseRow) -> str:
     if seen is None or seen.evidence == "unknown":
         return "unknown"
     return "live" if seen.evidence == "live" else "offline"
+
+
+def told_state(context: Context, peer: PeerRow, told: Told) -> str:
+    """What a paired host said of one of its identities, while it can be true: else unknown.
+
+    It tells each change, but only over a link; a link that just ended may be back in a moment.
+    """
+    link = context.link(peer.no)
+    if link is not None and link.stands:
+        return told.state
+    since_ms = context.moment.now_ms - (peer.seen_ms or 0)
+    is_fresh = peer.ended_ms is None and 0 <= since_ms < TOLD_STATE_MS
+    return told.state if is_fresh else "unknown"
 
 
 def reached(is_live: bool, reach: Reach) -> str:

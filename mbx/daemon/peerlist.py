@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from mbx.core.canonical import JsonValue
-from mbx.core.limits import QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX
+from mbx.core.limits import PARTED_TOLD_MS, QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX
 from mbx.daemon import reaching
 from mbx.daemon.context import Context, Result
 from mbx.daemon.linkstate import LinkState
@@ -60,10 +60,12 @@ def shown(context: Context, tx: Tx, peer: PeerRow) -> Result:
     `clock_ahead_ms`: when the last record of that host was signed there, less when it came: above 0
     its clock is ahead of ours, below 0 it is behind, or the record had waited. `signed_waiting`:
     policies, revocations and changes of the key that it has not acknowledged, since `signed_at`.
+    `parted`: a link that is not stopped was, lately: then why, and when last.
     """
     stream, link = outbox.stream(tx, peer.no), context.link(peer.no)
     signed, signed_ms = outbox.signed_waiting(tx, peer.no)
     code = link.code if link is not None else None
+    parted_ms = _parted_ms(context, peer, stream)
     return {
         "label": peer.label,
         "host": peer.key_id,
@@ -81,9 +83,12 @@ def shown(context: Context, tx: Tx, peer: PeerRow) -> Result:
         "oldest_at": _oldest_at(tx, stream),
         "signed_waiting": signed,
         "signed_at": optional_rfc3339(signed_ms),
+        "parted": None
+        if parted_ms is None
+        else {"at": rfc3339(parted_ms), "reason": REASONS.get(stream.parted or "", "")},
         "clock_ahead_ms": None if stream.lag_ms is None else -stream.lag_ms,
         "ended_at": optional_rfc3339(peer.ended_ms),
-        "next": _next(tx, peer, stream, code),
+        "next": _next(tx, peer, stream, code, was_parted=parted_ms is not None),
     }
 
 
@@ -149,6 +154,18 @@ def _refusal(link: LinkState | None) -> str | None:
     return REFUSALS.get(link.refused, "it takes nothing for now")
 
 
+def _parted_ms(context: Context, peer: PeerRow, stream: StreamRow) -> int | None:
+    """When a link that may go on now was stopped, if that is lately.
+
+    A store that was put right goes on by itself, and so does a copy of it that fits: only the owner
+    can say which of the two it was.
+    """
+    at_ms = stream.parted_ms
+    if at_ms is None or stream.stopped is not None or peer.ended_ms is not None:
+        return None
+    return at_ms if context.moment.now_ms - at_ms < PARTED_TOLD_MS else None
+
+
 def _link(context: Context, link: LinkState | None) -> Mapping[str, JsonValue] | None:
     """Of a pairing that stands, while the network runs: times are ms on no clock but ours."""
     if link is None:
@@ -182,7 +199,9 @@ def _oldest_at(tx: Tx, stream: StreamRow) -> str | None:
     return optional_rfc3339(outbox.oldest_ms(tx, stream.peer_no))
 
 
-def _next(tx: Tx, peer: PeerRow, stream: StreamRow, code: str | None) -> str | None:
+def _next(
+    tx: Tx, peer: PeerRow, stream: StreamRow, code: str | None, *, was_parted: bool
+) -> str | None:
     """What helps, if anything does but waiting.
 
     Nothing has to be done about a pairing that ended and was followed by another one: a command
@@ -196,9 +215,11 @@ def _next(tx: Tx, peer: PeerRow, stream: StreamRow, code: str | None) -> str | N
         return f"look which of the two is the older copy, and put its newer store back; or {anew}"
     if code in _ANEW:
         return anew
+    if was_parted:
+        return f"if nobody put a store back, a copy of a host runs: stop it; then {anew}"
     if code == "version-mismatch":
         return "install the same version of mbx on both hosts"
-    if code == "closed":
+    if code == "closed" and peer.seen_ms is None:  # else it may only have been started again
         return f"look there: mbx peers list; if this host is not in it: {anew}"
     if code == "unreachable" and peer.addresses:
         return f"mbx peers addr {peer.label} ADDRESS, if it has another address now"

@@ -404,7 +404,7 @@ def stood(context: Context, tx: Tx, peer_no: int, store: str, stream: str) -> An
     """A link stands: the peer's stream and store are known by name from now on."""
     outbox.name_incoming(tx, peer_no, stream)
     outbox.name_store(tx, peer_no, store)
-    outbox.stop(tx, peer_no, None)
+    outbox.go_on(tx, peer_no)
     peers.seen(tx, peer_no, context.moment.now_ms)
     return Answer({})
 
@@ -449,10 +449,9 @@ def stopped(context: Context, tx: Tx, peer_no: int, kind: str, *, is_told: bool 
     `is_told`: it was told lately, so that nobody fills a mailbox by changing between verdicts.
     """
     peer, owner = peers.by_no(tx, peer_no), identities.by_name(tx, names.OWNER)
-    if outbox.stream(tx, peer_no).stopped == kind or owner is None:
-        return Answer({})  # told already: each connect compares anew
-    outbox.stop(tx, peer_no, kind)
-    if is_told:
+    was = outbox.stream(tx, peer_no).stopped
+    outbox.stop(tx, peer_no, kind, context.moment.now_ms)  # each connect compares anew
+    if was == kind or is_told or owner is None:
         return Answer({})
     audit.append(
         tx,

@@ -84,6 +84,7 @@ def links(told: Told) -> list[Check]:
     """Each paired host whose link does not stand; a host that sleeps is no fault by itself."""
     found = [_link(one, told["now"]) for one in told["peers"] if one["state"] != "up"]
     found += [_refusing(one, told["now"]) for one in told["peers"] if _refused_at(one)]
+    found += [_parted(one, told["now"]) for one in told["peers"] if one.get("parted")]
     up = sum(one["state"] == "up" for one in told["peers"])
     well = Check("peers", "ok", f"{len(told['peers'])} paired, {up} with a link")
     return few(sorted(found, key=lambda one: one.level != "fail")) or [well]
@@ -115,6 +116,14 @@ def _refusing(one: Told, now: str) -> Check:
     since = span(_age_s(_refused_at(one), now) or 0)
     detail = f"{one['label']}: {one['reason']}, since {since}; {_count(one['queued'])}"
     return Check("peers", "warn", detail, "mend that on that host; mail follows by itself")
+
+
+def _parted(one: Told, now: str) -> Check:
+    """A link that may go on was stopped lately: by a store put back since, or by a copy."""
+    parted = one["parted"]
+    since = span(_age_s(parted["at"], now) or 0)
+    detail = f"the link to {one['label']} was stopped {since} ago: {parted['reason']}"
+    return Check("peers", "warn", detail, one["next"])
 
 
 def clocks(told: Told) -> list[Check]:

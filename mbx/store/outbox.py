@@ -16,7 +16,8 @@ from mbx.store.database import Tx
 
 _STREAMS: Final = (
     "SELECT peer_no, out_stream, out_seq, out_head, offered_seq, acked_seq, queued_messages,"
-    " queued_bytes, in_stream, in_seq, in_head, in_store, stopped, lag_ms FROM streams"
+    " queued_bytes, in_stream, in_seq, in_head, in_store, stopped, lag_ms,"
+    " parted, parted_ms FROM streams"
 )
 _STREAM: Final = _STREAMS + " WHERE peer_no = ?"
 _PLACES: Final = (
@@ -74,6 +75,8 @@ class StreamRow(NamedTuple):
     in_store: str | None
     stopped: str | None
     lag_ms: int | None
+    parted: str | None
+    parted_ms: int | None
 
     @property
     def waiting_answers(self) -> int:
@@ -302,9 +305,17 @@ def received(tx: Tx, peer_no: int, seq: int, head: bytes, lag_ms: int | None = N
     )
 
 
-def stop(tx: Tx, peer_no: int, why: str | None) -> None:
-    """Why nothing goes on between the two; None: it does."""
-    tx.run("UPDATE streams SET stopped = ? WHERE peer_no = ?", (why, peer_no))
+def stop(tx: Tx, peer_no: int, why: str, now_ms: int) -> None:
+    """Nothing goes on between the two, and why; that it was so at `now_ms` (UTC) stays known."""
+    tx.run(
+        "UPDATE streams SET stopped = ?1, parted = ?1, parted_ms = ?2 WHERE peer_no = ?3",
+        (why, now_ms, peer_no),
+    )
+
+
+def go_on(tx: Tx, peer_no: int) -> None:
+    """A link stands: nothing stops it now."""
+    tx.run("UPDATE streams SET stopped = NULL WHERE peer_no = ?", (peer_no,))
 
 
 # -- inside ----------------------------------------------------------------------------------------

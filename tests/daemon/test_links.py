@@ -13,12 +13,13 @@ import pytest
 
 from mbx.core.errors import MbxError
 from mbx.core.limits import STAND_BY_MS
-from mbx.daemon import relaying
+from mbx.daemon import peerlist, relaying
 from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import Work
 from mbx.daemon.effects import Queued
 from mbx.daemon.links import Links
 from mbx.daemon.linkstate import LinkState, RoundTrip
+from mbx.daemon.times import rfc3339
 from mbx.store import outbox, peers
 from mbx.store.database import Committed, Outcome, Refused
 from mbx.store.peers import PeerRow
@@ -258,6 +259,49 @@ def test_a_host_that_was_put_back_stops_the_link_and_its_owner_is_told(hosts: An
     hosts.do(two.move)
     assert not two.here.state("lap").stands
     assert len(two.here.desk.rows("SELECT 1 FROM audit WHERE act = 'link-stopped'")) == 1
+
+
+def test_a_link_that_goes_on_after_a_stop_is_listed_as_one_that_a_copy_may_have(
+    hosts: Any,
+) -> None:
+    """Two copies of one host take turns: neither the mail nor the list may look as ever."""
+    two: Pair = hosts.pair
+    hosts.do(two.send)
+    hosts.do(two.move)
+    hosts.do(two.cut)
+    no, there = two.there.desk.peer_nos["desk"], two.there.desk
+    newer = there.stream("desk")
+
+    def shown() -> dict[str, Any]:
+        [one] = two.here.desk.call(two.ana, "peers.list")["peers"]
+        found: dict[str, Any] = one
+        return found
+
+    def meet(seq: int, head: bytes) -> None:
+        """The copy whose store stands there calls."""
+        there.do(lambda tx: outbox.received(tx, no, seq, head))
+        hosts.do(two.connect)
+        hosts.do(two.move)
+
+    assert shown()["parted"] is None
+    meet(0, bytes(32))
+    assert (shown()["state"], shown()["parted"]) == ("stopped", None)
+    stopped_ms = two.here.desk.stream("lap").parted_ms
+    assert stopped_ms is not None
+    two.here.desk.world.pass_ms(60_000)
+    meet(newer.in_seq, newer.in_head)
+    assert two.here.state("lap").stands
+    one = shown()
+    assert one["parted"] == {
+        "at": rfc3339(stopped_ms),
+        "reason": peerlist.REASONS["rollback-of-peer"],
+    }
+    assert "a copy of a host runs" in one["next"]
+    hosts.do(two.cut)
+    meet(0, bytes(32))
+    hosts.do(two.cut)
+    meet(newer.in_seq, newer.in_head)
+    assert shown()["parted"]["at"] == rfc3339(stopped_ms + 60_000)
 
 
 def test_a_full_disk_makes_the_other_host_wait_and_nothing_is_lost(hosts: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mbx.core.dialing import FUTILE
+from mbx.core.limits import PARTED_TOLD_MS, TOLD_STATE_MS
 from mbx.core.streams import STOPS
 from mbx.daemon import peerlist, relaying
 from mbx.daemon.effects import Paired, Ping
@@ -130,6 +131,63 @@ def test_a_stopped_stream_is_told_with_what_to_do(hosts: Hosts, kind: str) -> No
     one = hosts.lap()
     assert (one["state"], one["reason"]) == ("stopped", peerlist.REASONS[kind])
     assert "mbx peers remove lap" in one["next"]
+
+
+@pytest.mark.parametrize(("past_ms", "is_listed"), [(-1, True), (0, False), (1, False)])
+def test_that_a_link_was_stopped_is_listed_for_thirty_days(
+    hosts: Hosts, past_ms: int, is_listed: bool
+) -> None:
+    context, no = hosts.here.dispatcher.context(), hosts.here.peer_nos["lap"]
+    hosts.here.do(lambda tx: relaying.stopped(context, tx, no, "fork"))
+    hosts.here.do(lambda tx: relaying.stood(context, tx, no, "a" * 26, "b" * 26))
+    hosts.here.world.pass_ms(PARTED_TOLD_MS + past_ms)
+    hosts.link = LinkState(True, 990_000, None, 0, None)
+    one = hosts.lap()
+    assert one["state"] == "up"
+    assert (one["parted"] is not None, one["next"] is not None) == (is_listed, is_listed)
+
+
+def test_a_stop_that_is_found_again_is_told_once_and_dated_anew(hosts: Hosts) -> None:
+    no = hosts.here.peer_nos["lap"]
+
+    def compare() -> None:
+        context = hosts.here.dispatcher.context()
+        hosts.here.do(lambda tx: relaying.stopped(context, tx, no, "fork"))
+
+    compare()
+    hosts.here.world.pass_ms(5)
+    compare()
+    assert hosts.here.stream("lap").parted_ms == NOW_MS + 5
+    assert len(hosts.here.rows("SELECT 1 FROM audit WHERE act = 'link-stopped'")) == 1
+
+
+def _states(hosts: Hosts, message: str) -> set[str]:
+    """What every listing says of ben, who is there as his host said last."""
+    [copy] = hosts.here.call(hosts.ana, "mail.sent", id=message)["messages"][0]["recipients"]
+    agents = hosts.here.call(hosts.ana, "agents.list")["agents"]
+    [ben] = [one for one in agents if one["address"] == "ben@lap"]
+    return {copy["liveness"], ben["state"], _diagnosed(hosts)}
+
+
+def _diagnosed(hosts: Hosts) -> str:
+    return str(told(hosts.here, "diagnostics.show", mailbox="ben@lap")["remote"]["state"])
+
+
+@pytest.mark.parametrize(("past_ms", "state"), [(-1, "live"), (0, "unknown"), (1, "unknown")])
+def test_who_is_there_is_known_until_a_minute_after_the_link(
+    hosts: Hosts, past_ms: int, state: str
+) -> None:
+    message, no = hosts.send(), hosts.here.peer_nos["lap"]
+    hosts.link = LinkState(True, 990_000, None, 0, None)
+    hosts.here.world.pass_ms(10 * TOLD_STATE_MS)
+    assert _states(hosts, message) == {"live"}
+    context = hosts.here.dispatcher.context()
+    hosts.here.do(lambda tx: relaying.left(context, tx, no))
+    hosts.link = DOWN
+    hosts.here.world.pass_ms(TOLD_STATE_MS + past_ms)
+    assert _states(hosts, message) == {state}
+    hosts.link = LinkState(True, 990_000, None, 0, None)
+    assert _states(hosts, message) == {"live"}
 
 
 def test_every_code_after_which_waiting_is_vain_has_words() -> None:
@@ -256,6 +314,7 @@ def test_doctor_is_told_of_hosts_and_of_the_listener(hosts: Hosts) -> None:
 
 
 def test_a_mailbox_of_a_paired_host_is_diagnosed_from_here(hosts: Hosts) -> None:
+    hosts.link = LinkState(True, 990_000, None, 0, None)
     first, second, third = (hosts.send() for _ in range(3))
     for _ in range(2):
         settle(hosts.here, hosts.there)

@@ -101,6 +101,12 @@ def test_a_healthy_answer_has_no_fault() -> None:
             "the link to lap is stopped: a fork",
         ),
         (
+            {"peers": [PEER | {"parted": {"at": HOUR_AGO, "reason": "a fork"}, "next": "look"}]},
+            "peers",
+            "warn",
+            "the link to lap was stopped 1 h ago: a fork",
+        ),
+        (
             {"peers": [PEER | {"state": "removed-us", "next": "mbx peers remove lap"}]},
             "peers",
             "warn",

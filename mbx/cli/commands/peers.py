@@ -181,7 +181,10 @@ def _row(one: JsonObject, now_ms: int) -> list[str]:
 
 
 def about(one: JsonObject, now_ms: int) -> str:
-    """Why the link is as it is; of a host that takes nothing for now, since when."""
+    """Why the link is as it is, and since when; that it was stopped lately goes before."""
+    parted = one.get("parted")
+    if parted:
+        return cell(f"was stopped {ago(parted['at'], now_ms)}: {parted['reason']}")
     since = (one.get("link") or {}).get("refused_since")
     return cell(one.get("reason")) + (f" (for {_span(since, now_ms)})" if since else "")
 
@@ -195,6 +198,7 @@ def _lines(one: JsonObject, now_ms: int) -> list[str]:
     from mbx.core.text import visible
 
     link, sending, receiving = one.get("link") or {}, one["sending"], one["receiving"]
+    parted = one.get("parted")
     told = {
         "host": f"{cell(one['label'])}, calls itself {cell(one['told_label'])}",
         "key id": _grouped(cell(one["host"])),
@@ -204,7 +208,8 @@ def _lines(one: JsonObject, now_ms: int) -> list[str]:
         if one["told_addresses"]
         else "-",
         "link": link_words(one, now_ms),
-        "reason": about(one, now_ms),
+        "reason": cell(one.get("reason")) if parted else about(one, now_ms),
+        "stopped": f"{ago(parted['at'], now_ms)}: {cell(parted['reason'])}" if parted else "-",
         "next try": f"{ago(link['next_try'], now_ms)}, after {cell(link['failures'])} failures"
         if link.get("next_try")
         else "-",

@@ -58,7 +58,7 @@ def _list(context: Context, tx: Tx, caller: Open, request: AgentsRequest) -> Ans
         if last is not None and place > last:
             break
         if row is None:
-            entry = _entry_elsewhere(tx, identity, place[1])
+            entry = _entry_elsewhere(context, tx, identity, place[1])
         else:
             entry = _entry(context, tx, identity, row)
         if not budget.take(entry):
@@ -120,9 +120,9 @@ def _entry(context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow) -> Re
     }
 
 
-def _entry_elsewhere(tx: Tx, identity: IdentityRow, label: str) -> Result:
+def _entry_elsewhere(context: Context, tx: Tx, identity: IdentityRow, label: str) -> Result:
     """As its own host told it last."""
-    told = peers.told(tx, identity.no)
+    told, peer = peers.told(tx, identity.no), peers.by_no(tx, identity.peer_no or 0)
     return {
         "name": identity.name,
         "host": label,
@@ -130,7 +130,7 @@ def _entry_elsewhere(tx: Tx, identity: IdentityRow, label: str) -> Result:
         "role": identity.role,
         "description": identity.description,
         "cli": told.cli if told else None,
-        "state": told.state if told else "unknown",
+        "state": listing.told_state(context, peer, told) if told else "unknown",
         "reach": "remote",
         "reach_detail": None,
         "project": None,

@@ -115,7 +115,7 @@ def _remote(context: Context, tx: Tx, identity: IdentityRow, peer: PeerRow, rows
         "lease": None,
         "remote": {
             "host": peerlist.shown(context, tx, peer),
-            "state": told.state if told else None,
+            "state": listing.told_state(context, peer, told) if told else None,
             "cli": told.cli if told else None,
             "told_at": rfc3339(told.told_ms) if told else None,
         },
