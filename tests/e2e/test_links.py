@@ -1,11 +1,14 @@
 """Two real daemons, paired, over TLS on the loopback: mail, receipts, restarts."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
-from tests.support.daemon import Agent, Line, fresh_home
+from mbx.daemon.peerlist import REASONS
+from tests.support.daemon import Agent, Daemon, Line, fresh_home
 from tests.support.hosts import PairedHost, addresses, copies, inbox, plant_pairing, until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
@@ -118,3 +121,37 @@ def test_what_is_sent_while_the_other_host_is_off_arrives_when_it_is_back(two: T
     two.ben = two.again(two.there, "ben")
     until(lambda: two.stage(sent[-1]) == "delivered", "the last one arrives")
     assert two.all_of_ben() == sent
+
+
+def test_a_copy_that_takes_the_link_over_does_not_make_a_stop_unseen(two: Two) -> None:
+    """The copied host and its copy have one key: whichever fits is let in, and that is told."""
+
+    def desk() -> dict[str, Any]:
+        [one] = two.ben.call("peers.list")["peers"]
+        found: dict[str, Any] = one
+        return found
+
+    copy = Daemon(two.stack.enter_context(fresh_home()))
+    skipped = shutil.ignore_patterns("run")
+    shutil.copytree(two.here.home, copy.home, ignore=skipped, dirs_exist_ok=True)
+    two.here.daemon.stop()
+    until(lambda: desk()["state"] == "down", "the host that was copied is away")
+    with copy:
+        until(lambda: desk()["state"] == "up", "the copy has the link")
+        message = two.ben.call("mail.send", to=["ana@desk"], subject="s", body="b")["id"]
+        until(lambda: copies(two.ben, message)["ana@desk"]["stage"] == "delivered", "it is there")
+    two.here.daemon.start()
+    until(lambda: desk()["state"] == "stopped", "the copied host does not fit")
+    two.here.daemon.stop()
+    with copy:
+        until(lambda: desk()["state"] == "up", "the copy fits")
+        assert desk()["parted"]["reason"] == REASONS["rollback-of-peer"]
+        assert "a copy of a host runs" in desk()["next"]
+        checks = two.there.daemon.mbx("doctor", "--json").stdout
+        assert "the link to desk was stopped" in checks
+        for words, told in (
+            (("list",), "was stopped"),
+            (("show", "desk"), REASONS["rollback-of-peer"]),
+        ):
+            assert told in " ".join(two.there.daemon.mbx("peers", *words).stdout.split())
+    two.here.daemon.start()
