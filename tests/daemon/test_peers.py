@@ -84,6 +84,11 @@ def test_a_link_that_does_not_stand_says_why_and_when_it_is_tried_again(hosts: H
     assert "installed anew" in hosts.lap()["reason"]
     assert hosts.lap()["next"].startswith("mbx peers remove lap, then pair again")
     hosts.link = DOWN._replace(code="closed")
+    assert hosts.lap()["next"] is None, "it may only have been started again"
+
+
+def test_a_host_that_was_never_seen_and_hangs_up_may_not_know_this_one(hosts: Hosts) -> None:
+    hosts.link = DOWN._replace(code="closed")
     assert hosts.lap()["next"].startswith("look there: mbx peers list; if this host is not in it")
 
 
