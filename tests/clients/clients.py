@@ -475,6 +475,8 @@ class KimiCli(Kimi):
     provider = "openai_legacy"
     once = ("--print", "-p")
     at_terminal = ("--yolo",)
+    ready = ""  # its terminal is not driven
+    asks = ""
 
 
 class Copilot(Client):

@@ -25,7 +25,8 @@ _HEAD: Final = """\
 What agent CLIs that others wrote do with mbx. `scripts/check-clients` writes this page: it fetches
 the clients at the versions below and runs them, without a network, against a scripted model
 (`tests/clients/README.md`). The clients are real, and so is the mbx behind them; only what the
-model says is written down beforehand. Ids and times differ from run to run.
+model says is written down beforehand. Ids and times differ from run to run. A dash is what a client
+cannot do, or is not asked: the test says why.
 """
 
 

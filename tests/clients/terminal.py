@@ -21,6 +21,7 @@ _PAUSE_S: Final = 0.1
 _PASTE_S: Final = 0.5
 """Text and Enter within this time are taken for a paste, by clients that look at the clock."""
 
+_TRIES: Final = 4
 _SIZE: Final = ("-x", "110", "-y", "50")
 _AGREE: Final = re.compile(r"Type (\S+) to agree")
 _PS1: Final = "owner$ "
@@ -69,11 +70,21 @@ class Terminal(Screen):
             self.until(lambda one: client.ready in one and not asks(one), client.ready)
 
     def say(self, text: str) -> None:
-        """Type a line."""
-        self.tmux("send-keys", "-l", text)
-        self.shows(text)
+        """Type a line; again where a client that was busy with its screen has dropped it."""
+        for _ in range(_TRIES):
+            self.tmux("send-keys", "-l", text)
+            if self._is_typed(text):
+                break
         select.select([], [], [], _PASTE_S)
         self.tmux("send-keys", "Enter")
+
+    def _is_typed(self, text: str) -> bool:
+        deadline = time.monotonic() + SCREEN_S / _TRIES
+        while text not in self.screen():
+            if time.monotonic() > deadline:
+                return False
+            select.select([], [], [], _PAUSE_S)
+        return True
 
     def do(self, text: str, answer: str) -> None:
         """Give the client a prompt, and wait for what its model says at the end."""

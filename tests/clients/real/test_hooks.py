@@ -23,7 +23,8 @@ TOLD_AFTER_A_TOOL: Final = TOLD_AT_THE_START - {"opencode"}
 KEPT_GOING: Final = (TOLD_AFTER_A_TOOL | {"kimi", "kimi-cli"}) - {"codex"}
 """What mbx can tell the model of each client at which event; the others tell it nothing there.
 
-Codex is woken by its own queue instead, also in a turn: mail that wakes is announced by that.
+Codex is left out at the end of a turn, by a defect: with one prompt to do (`codex exec`) it is
+taken for woken by its queue, which it never reads, and so its hook has nothing to announce.
 """
 
 
