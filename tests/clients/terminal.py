@@ -56,8 +56,12 @@ class Terminal(Screen):
     def __init__(self, session: Session, *more: str) -> None:
         self.session = session
         super().__init__([*session.interactive(), *more], env=session.env, cwd=session.work)
-        self.tmux("resize-window", *_SIZE)
-        self._greet()
+        try:
+            self.tmux("resize-window", *_SIZE)
+            self._greet()
+        except BaseException:
+            self.close()
+            raise
 
     def _greet(self) -> None:
         client = self.session.client
