@@ -116,7 +116,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
             "copilot",
             "sessionStart userPromptSubmitted postToolUse agentStop sessionEnd preToolUse",
             "flat flat flat block nothing status",
-            "user_exit",
+            "",
             session_field="sessionId",
         ),
         Client("opencode", "session.created - - - - -", "plain - - - - -", ""),

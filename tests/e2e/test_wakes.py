@@ -385,6 +385,20 @@ def test_a_session_of_codex_whose_thread_nobody_told_has_no_way(
         assert line.call("session.whoami")["agent"] == name
 
 
+def test_a_codex_that_runs_one_turn_is_not_woken(daemon: Daemon, sender: Line) -> None:
+    """Its queue would take the words, and no turn follows: its hooks announce them."""
+    name = fresh_name()
+    with (
+        Codex(daemon.socket_path, words=["exec", "any mail?"]) as codex,
+        codex.registered(name, session=conversation()),
+    ):
+        for _ in looks():
+            if "codex exec" in reach(sender, name)[2]:
+                break
+        assert send(sender, name)["state"] == "live-next-prompt"
+        assert not codex.was_queued()
+
+
 def test_a_codex_that_refuses_has_not_got_it(daemon: Daemon, sender: Line) -> None:
     name = fresh_name()
     with (

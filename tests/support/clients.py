@@ -13,7 +13,7 @@ import signal
 import socket
 import tempfile
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -202,10 +202,12 @@ class Codex(Client):
     """Looks like Codex; the command ``codex queue`` beside it keeps the words that it got.
 
     `queue`: shell text that the command runs first (``{folder}`` stands for its folder), `status`:
-    how it ends.
+    how it ends. `words` stand in its own command line.
     """
 
-    def __init__(self, socket_path: str, queue: str = ":", status: int = 0) -> None:
+    def __init__(
+        self, socket_path: str, queue: str = ":", status: int = 0, words: Sequence[str] = ()
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="codex-"))
         program = self.folder / "codex"
         first = queue.format(folder=self.folder)
@@ -216,7 +218,7 @@ class Codex(Client):
         self._hang = os.open(self.folder / "hang", os.O_RDWR)
         self._fifo = os.open(self.folder / "fifo", os.O_RDWR)
         argv = ["bash", "-c", _NAMED, "bash", str(program), *PYTHON, _CLIENT]
-        argv += [str(self.folder / "state"), "turns"]
+        argv += [str(self.folder / "state"), "turns", *words]
         super().__init__(socket_path, argv, bare_environment(CODEX_HOME=str(self.folder)))
 
     def taken(self) -> None:

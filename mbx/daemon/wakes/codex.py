@@ -29,6 +29,7 @@ THREAD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{7,63}")
 _NAMES: Final = (FOLDER, "HOME", "PATH")
 
 _NO_THREAD: Final = "its thread is not known: the hooks of Codex tell it"
+_ONE_TURN: Final = "it runs one turn and ends (codex exec)"
 _NO_PROGRAM: Final = "the program of this Codex cannot be told"
 _QUEUED: Final = "codex queue took it"
 _REFUSED: Final = "codex queue refused it"
@@ -45,7 +46,9 @@ class Codex:
         self._label = label
 
     def look(self, target: Target) -> Seen:
-        """Whether its thread and its program are known."""
+        """Whether it waits for prompts, and its thread and program are known."""
+        if _runs_one_turn(target.process):
+            return Seen("none", _ONE_TURN)
         if self._thread(target) is None:
             return Seen("none", _NO_THREAD)
         if _program(target.process, _variables(target.process)) is None:
@@ -96,6 +99,12 @@ async def _run(argv: tuple[str, ...], env: Mapping[str, str]) -> Told:
     if status < 0:
         return Told("unknown", _KILLED)
     return Told("admitted", _QUEUED) if status == 0 else Told("failed", _REFUSED)
+
+
+def _runs_one_turn(process: Process) -> bool:
+    """Whether it is `codex exec`: its queue takes a message, and no turn follows that reads it."""
+    entry = processes.read_entry(process.pid)
+    return isinstance(entry, ProcessEntry) and "exec" in entry.argv[1:]
 
 
 def _variables(process: Process) -> dict[str, str]:

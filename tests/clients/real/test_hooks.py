@@ -20,12 +20,8 @@ needs_tmux = pytest.mark.skipif(not TmuxPane.is_available(), reason="tmux is not
 TOLD_AT_THE_START: Final = frozenset(("claude", "codex", "gemini", "qwen", "copilot", "opencode"))
 TOLD_AT_A_PROMPT: Final = TOLD_AT_THE_START | {"kimi"}
 TOLD_AFTER_A_TOOL: Final = TOLD_AT_THE_START - {"opencode"}
-KEPT_GOING: Final = (TOLD_AFTER_A_TOOL | {"kimi", "kimi-cli"}) - {"codex"}
-"""What mbx can tell the model of each client at which event; the others tell it nothing there.
-
-Codex is left out at the end of a turn, by a defect: with one prompt to do (`codex exec`) it is
-taken for woken by its queue, which it never reads, and so its hook has nothing to announce.
-"""
+KEPT_GOING: Final = TOLD_AFTER_A_TOOL | {"kimi", "kimi-cli"}
+"""What mbx can tell the model of each client at which event; the others tell it nothing there."""
 
 
 def letter(name: str, **more: object) -> Json:
