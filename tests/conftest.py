@@ -1,8 +1,23 @@
-"""The meaning of our two markers: `long` states its own limit, `root` needs root."""
+"""The meaning of our two markers: `long` states its own limit, `root` needs root.
+
+And signals as a terminal gives them: a shell without job control starts what it puts into the
+background with SIGINT and SIGQUIT ignored, and so would be all that tests start.
+"""
 
 import os
+import signal
 
 import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the signals that a shell may have taken away."""
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -103,7 +103,7 @@ def test_a_signal_to_the_wrapper_reaches_the_command(
     number: signal.Signals, env: dict[str, str], line: Line
 ) -> None:
     name = fresh_name()
-    trap = f"trap 'exit 7' {number.name.removeprefix('SIG')}; echo up; while :; do read x; done"
+    trap = f"trap 'exit 7' {number.name.removeprefix('SIG')}; echo up; while read x; do :; done"
     with subprocess.Popen(
         [MBX, "run", "--as", name, "--role", "ci", "--", "bash", "-c", trap],
         env=env,
@@ -111,10 +111,13 @@ def test_a_signal_to_the_wrapper_reaches_the_command(
         stdout=subprocess.PIPE,
     ) as wrapper:
         assert wrapper.stdout is not None
-        assert wrapper.stdout.readline() == b"up\n"
-        assert state(line, name) == "held"
-        wrapper.send_signal(number)
-        assert wrapper.wait(TIMEOUT_S) == 7
+        try:
+            assert wrapper.stdout.readline() == b"up\n"
+            assert state(line, name) == "held"
+            wrapper.send_signal(number)
+            assert wrapper.wait(TIMEOUT_S) == 7
+        finally:  # else leaving the block would wait for ever
+            wrapper.kill()
     assert state(line, name) == "free"
 
 
