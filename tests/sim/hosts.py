@@ -282,14 +282,24 @@ class World:
         return self.may_die and self.chance.random() < 0.01
 
     def bury(self, host: SimHost) -> None:
-        """Its connections are gone; another daemon begins on the same store."""
+        """Its connections are gone; another daemon begins on the same store.
+
+        A host that dies of what it has to note about that is next.
+        """
+        died = []
         for wires in [both for both in self.wires if host in (both[0].host, both[1].host)]:
-            self.sever(wires, dead=host)
+            try:
+                self.sever(wires, dead=host)
+            except Died as death:
+                died.append(death.args[0])
         host.links = None
         self.dials = [dial for dial in self.dials if dial[0] is not host]
         may_die, self.may_die = self.may_die, False
         host.start()
         self.may_die = may_die
+        for label in died:
+            self.counts["deaths"] += 1
+            self.bury(next(one for one in self.hosts if one.label == label))
 
     def send(self) -> None:
         host = self.chance.choice(self.hosts)
@@ -405,6 +415,7 @@ class World:
             wire.is_closed = True
             self.counts["acknowledgements lost"] += sum(text.startswith(_OK) for text in wire.out)
             wire.out.clear()
+        for wire in both:
             if (
                 wire.host is not dead
                 and wire.host.links is not None
