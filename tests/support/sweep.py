@@ -444,10 +444,13 @@ def sweep(scene: Scene, world: World, *, every: bool = False) -> Report:
     report.shadowed = len(points) - len(within_reach)
     chosen = choose(within_reach, None if every else scene.wanted)
     report.chosen = len(chosen)
+    others = [point for point in within_reach if point not in chosen]
     for point in chosen:
         scene.prepare(world)
         if _meet(scene, world, point):
             report.hit[point.call] += 1
+        elif others:  # background work differs from run to run: another point in its place
+            chosen.append(others.pop(0))
         found = world.recover()
         if found:
             report.found = [f"{scene.name}, {point}: {text}" for text in found]
