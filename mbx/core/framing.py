@@ -19,9 +19,9 @@ the end line, from behind the first empty line.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Self
 
 from mbx.core.text import fold, visible, visible_lines
 
@@ -62,6 +62,26 @@ class Shown:
     topic: str = ""
     refs: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any], *, after: tuple[str, ...] = ()) -> Self:
+        """A message as `mail.read` answers it, and what stands behind its frame."""
+        return cls(
+            id=message["id"],
+            kind=message["kind"],
+            sender=message["from"],
+            to=tuple(message["to"]),
+            at=message["at"],
+            trust_line=message["trust_line"],
+            policy_line=message["policy_line"],
+            subject=message["subject"],
+            body=message["body"],
+            needs_reply=bool(message["needs_reply"]),
+            reply_to=message.get("reply_to") or "",
+            topic=message.get("topic") or "",
+            refs=tuple(message["refs"]),
+            after=after,
+        )
 
 
 def boundary_for(draw: Callable[[], str], *foreign: str) -> str:

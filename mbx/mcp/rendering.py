@@ -269,22 +269,7 @@ def _sent(result: Result) -> list[str]:
 def _read(result: Result) -> list[str]:
     lines: list[str] = []
     for message in result["messages"]:
-        told = Shown(
-            id=message["id"],
-            kind=message["kind"],
-            sender=message["from"],
-            to=tuple(message["to"]),
-            at=message["at"],
-            trust_line=message["trust_line"],
-            policy_line=message["policy_line"],
-            subject=message["subject"],
-            body=message["body"],
-            needs_reply=bool(message["needs_reply"]),
-            reply_to=message.get("reply_to") or "",
-            topic=message.get("topic") or "",
-            refs=tuple(message["refs"]),
-            after=tuple(_behind(message)),
-        )
+        told = Shown.of(message, after=tuple(_behind(message)))
         lines += [framed(told, message["boundary"]), ""]
     lines += [_failed(one) for one in result["failed"]]
     lines += _warnings(result)

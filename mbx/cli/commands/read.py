@@ -108,22 +108,7 @@ def _shown(messages: list[JsonObject], session: Session, whose: str) -> list[str
     for message in messages:
         foreign = [message["subject"], message["body"], message.get("topic") or ""]
         boundary = boundary_for(session.draw_boundary, *foreign, *message["refs"])
-        told = Shown(
-            id=message["id"],
-            kind=message["kind"],
-            sender=message["from"],
-            to=tuple(message["to"]),
-            at=message["at"],
-            trust_line=message["trust_line"],
-            policy_line=message["policy_line"],
-            subject=message["subject"],
-            body=message["body"],
-            needs_reply=bool(message["needs_reply"]),
-            reply_to=message.get("reply_to") or "",
-            topic=message.get("topic") or "",
-            refs=tuple(message["refs"]),
-            after=_after(message, whose),
-        )
+        told = Shown.of(message, after=_after(message, whose))
         texts.append(shown(told, boundary, session.output.columns()))
     return ["\n\n".join(texts)] if texts else []
 
