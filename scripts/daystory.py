@@ -77,7 +77,7 @@ class Day:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *unused: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self.office.over.set()
         for player in self._players:
             with contextlib.suppress(TerminalError):
@@ -463,7 +463,7 @@ class _Report:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *unused: object) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._pipe)
 
     def read(self, on_line: Callable[[str], None], lines: int | None) -> None:

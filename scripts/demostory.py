@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from scripts.closedstore import Audit, audit_store
@@ -90,12 +89,7 @@ class Story:
         self._shells[name] = shell
         shell.show = self._stage.piece
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for shell in self._shells.values():
             shell.close()
 

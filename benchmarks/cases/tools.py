@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from benchmarks.report import Report, at_most, figure_at_most
@@ -72,12 +71,7 @@ class _Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for end in (self._process.stdin, self._process.stdout):
             if end is not None:
                 end.close()

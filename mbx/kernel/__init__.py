@@ -10,7 +10,6 @@ import select
 import socket
 from collections.abc import Collection
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, Self
 
 from mbx.core.evidence import ProcessEntry, Unreadable
@@ -43,12 +42,7 @@ class Peer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

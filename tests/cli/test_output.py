@@ -224,3 +224,8 @@ def test_notes_go_to_standard_error_and_need_no_reader() -> None:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(writing)
+
+
+def test_a_note_is_one_line_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    Output({}).note("x")
+    assert capfd.readouterr() == ("", "x\n")

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ class Session:
                     end.close()
 
 
-class Client:
+class Client(ABC):
     """What the clients have in common."""
 
     name: ClassVar[str]
@@ -176,17 +177,17 @@ class Client:
         assert found is not None, f"{self.name} is not installed"
         return found
 
+    @abstractmethod
     def setup(self, s: Session) -> None:
         """Write what the client needs to talk to the fake model."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add_mcp(self, s: Session, name: str, command: list[str], env: dict[str, str]) -> None:
         """See `Session.add_mcp`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def argv(self, s: Session, prompt: str | None) -> list[str]:
         """The command line: for one prompt, or without one of the client at a terminal."""
-        raise NotImplementedError
 
     def resuming(self, s: Session, prompt: str) -> list[str]:
         """The command line that goes on with the newest conversation of the folder."""

@@ -21,7 +21,6 @@ import threading
 import zlib
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
 from tests.clients.apis import API_OF_PATH, Api, Json
@@ -88,12 +87,7 @@ class FakeModel:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.ended.set()
         with self._changed:
             for gate in self._gates.values():

@@ -11,7 +11,7 @@ import pytest
 
 from mbx.core.keys import SigningKey, key_id
 from tests.support import human
-from tests.support.daemon import Agent, Daemon, Line, fresh_home
+from tests.support.daemon import KILLED_AT_FLOOR, Agent, Daemon, Line, fresh_home
 from tests.support.hosts import PairedHost, addresses, plant_pairing, until
 from tests.support.owner import content, wire
 
@@ -19,21 +19,6 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 OWNER = key_id("owner", human.KEY.public)
 HEIR = SigningKey.from_seed(bytes([9]) * 32)
-
-KILLED_AT_FLOOR = """
-import os, signal, sys
-from mbx.daemon import floor
-plain = floor.save
-def save(path, *rest):
-    if os.path.exists(path + ".kill"):
-        os.unlink(path + ".kill")
-        os.kill(os.getpid(), signal.SIGKILL)
-    plain(path, *rest)
-floor.save = save
-from mbx.daemon.__main__ import main
-sys.exit(main(sys.argv[1:]))
-"""
-"""A daemon that dies when a record is committed, before anybody is told of it."""
 
 
 class Two:

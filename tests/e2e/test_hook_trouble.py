@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,19 @@ def own_daemon() -> Iterator[Daemon]:
         yield daemon
 
 
+@contextmanager
+def told(daemon: Daemon, folder: Path) -> Iterator[tuple[Client, Client, str]]:
+    """A client whose status line shows the first mail to its name, and the one who sent it."""
+    with Client(daemon, folder / "one") as client, Client(daemon, folder / "two") as other:
+        name = fresh_name("ana")
+        client.hook("start")
+        client.register(name)
+        other.register(fresh_name("ben"))
+        other.mbx(f"send --to {name} --subject s -m b")
+        client.await_status(f"mbx {name}: 1 unread")
+        yield client, other, name
+
+
 def silent(done: Finished) -> bool:
     return (done.status, done.out, done.err) == (0, "", "")
 
@@ -35,16 +49,7 @@ def fields_of(act: str) -> dict[str, str]:
 def test_a_hung_daemon_costs_a_second_at_most_and_is_counted_as_slow(
     own_daemon: Daemon, tmp_path: Path
 ) -> None:
-    with (
-        Client(own_daemon, tmp_path / "one") as client,
-        Client(own_daemon, tmp_path / "two") as other,
-    ):
-        name = fresh_name("ana")
-        client.hook("start")
-        client.register(name)
-        other.register(fresh_name("ben"))
-        other.mbx(f"send --to {name} --subject s -m b")
-        client.await_status(f"mbx {name}: 1 unread")
+    with told(own_daemon, tmp_path) as (client, _, name):
         folder = Path(client.paths.snapshots_dir())
         own_daemon.signal(signal.SIGSTOP)
         try:
@@ -154,16 +159,7 @@ def test_a_client_that_reads_no_answer_gets_no_trouble(own_daemon: Daemon, tmp_p
 def test_a_daemon_that_starts_again_announces_nothing_twice(
     own_daemon: Daemon, tmp_path: Path
 ) -> None:
-    with (
-        Client(own_daemon, tmp_path / "one") as client,
-        Client(own_daemon, tmp_path / "two") as other,
-    ):
-        name = fresh_name("ana")
-        client.hook("start")
-        client.register(name)
-        other.register(fresh_name("ben"))
-        other.mbx(f"send --to {name} --subject s -m b")
-        client.await_status(f"mbx {name}: 1 unread")
+    with told(own_daemon, tmp_path) as (client, other, name):
         assert "1 new" in context_of(client.hook("prompt"))
         own_daemon.kill()
         own_daemon.start()

@@ -10,25 +10,11 @@ from typing import Self
 import pytest
 
 from mbx.core.keys import SigningKey
-from tests.support.daemon import Daemon, HungUpError, fresh_home, request
+from tests.support.daemon import KILLED_AT_FLOOR, Daemon, HungUpError, fresh_home, request
 from tests.support.human import KEY, Human, do, signed
 from tests.support.owner import content, wire
 
 HEIR = SigningKey.from_seed(bytes([9]) * 32)
-
-KILLED_AT_FLOOR = """
-import os, signal, sys
-from mbx.daemon import floor
-plain = floor.save
-def save(path, *rest):
-    if os.path.exists(path + ".kill"):
-        os.unlink(path + ".kill")
-        os.kill(os.getpid(), signal.SIGKILL)
-    plain(path, *rest)
-floor.save = save
-from mbx.daemon.__main__ import main
-sys.exit(main(sys.argv[1:]))
-"""
 
 
 @pytest.fixture

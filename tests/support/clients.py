@@ -15,7 +15,6 @@ import tempfile
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from tests.support.daemon import PYTHON, Line
@@ -160,12 +159,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
         os.close(self._pidfd)
         self._control.close()
@@ -188,13 +182,8 @@ class Claude(Client):
         """Write the settings of its user."""
         (self.folder / "settings.json").write_text(json.dumps(settings))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         shutil.rmtree(self.folder)
 
 
@@ -239,13 +228,8 @@ class Codex(Client):
         """Whether the command ran and nobody took its words yet."""
         return bool(select.select([self._fifo], [], [], 0)[0])
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         self.release()
         os.close(self._hang)
         os.close(self._fifo)

@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from tests.sim.image import Image
@@ -139,12 +138,7 @@ class Contest:
         self._sit_down()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for rival in self.rivals:
             rival.signal(signal.SIGKILL)
             rival.hang_up()

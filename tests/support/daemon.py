@@ -18,7 +18,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import pytest
@@ -43,6 +42,21 @@ while path := control.recv(4096):
         else:
             socket.send_fds(control, [b"."], [line.fileno()])
 """
+
+KILLED_AT_FLOOR: Final = """
+import os, signal, sys
+from mbx.daemon import floor
+plain = floor.save
+def save(path, *rest):
+    if os.path.exists(path + ".kill"):
+        os.unlink(path + ".kill")
+        os.kill(os.getpid(), signal.SIGKILL)
+    plain(path, *rest)
+floor.save = save
+from mbx.daemon.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""A daemon that dies when a record is committed, before anybody is told of it."""
 
 _LETTERS: Final = "abcdefghjk"
 _numbers = itertools.count(1)
@@ -155,12 +169,7 @@ class Line:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -233,12 +242,7 @@ class Agent:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -364,12 +368,7 @@ class Daemon:
         assert said.get("ready") is True, said
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
 

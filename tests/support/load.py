@@ -6,7 +6,6 @@ only when it knows the id under which this one was accepted.
 
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Self
 
 from tests.support.daemon import Agent, Daemon, HungUpError, Line, RefusedError
@@ -151,12 +150,7 @@ class Load:
             thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._is_up.set()
         for thread in self._threads:

@@ -17,7 +17,6 @@ import tempfile
 import termios
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from tests.support.shells import TIMEOUT_S, Finished, bare_environment
@@ -154,12 +153,7 @@ class Seat(Screen):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ProcessLookupError):
             self.signal(signal.SIGKILL)
         self._wait()
@@ -209,11 +203,6 @@ class LoneSeat(Seat):
         assert select.select([self._report], [], [], TIMEOUT_S)[0], "the program does not end"
         return int(self._report.readline())
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         self._report.close()
