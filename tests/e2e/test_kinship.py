@@ -212,9 +212,10 @@ def test_a_run_that_outlives_its_agent_and_the_daemon_is_still_tainted(
                 mine = register(claude)
                 heard = Web(web, line).tell(mine)
                 assert claude.run(f"mbx read {heard}").status == 0
-                waiting = f"echo up; read x <{go}; mbx whoami --json; echo end >{go}"
-                command = run_as(name, f"sh -c {shlex.quote(waiting)}")
-                claude.run(f"setsid {command} >{out} & until [ -s {out} ]; do :; done")
+                waiting = f"echo up; read x <{go}; mbx whoami --json"
+                command = f"{run_as(name, f'sh -c {shlex.quote(waiting)}')}; echo end >{go}"
+                alone = f"setsid sh -c {shlex.quote(command)} >{out}"
+                claude.run(f"{alone} & until [ -s {out} ]; do :; done")
                 claude.signal(signal.SIGKILL)
                 assert claude.has_ended()
             daemon.stop()

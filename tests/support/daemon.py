@@ -372,12 +372,40 @@ class Daemon:
         self.kill()
 
 
+def processes_of(home: Path) -> dict[int, str]:
+    """Who was started with this installation in its environment and still runs: pid and command."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            if os.fsencode(home) in (process / "environ").read_bytes():
+                found[int(process.name)] = (process / "cmdline").read_text(errors="replace")
+    return found
+
+
+def left_alone(home: Path) -> None:
+    """Wait until nobody uses an installation; whoever still does at the end is killed and told."""
+    rest: dict[int, str] = {}
+    for _ in looks():
+        rest = processes_of(home)
+        if not rest:
+            return
+    for pid in rest:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    raise AssertionError(f"left running on {home}: {rest}")
+
+
 @contextlib.contextmanager
 def fresh_home() -> Iterator[Path]:
-    """A folder for one installation, 0700; its path is short, as those of sockets are limited."""
+    """A folder for one installation, 0700; its path is short, as those of sockets are limited.
+
+    It is taken away when nobody uses it any more: what outlives a test would write into it, or start
+    a daemon that nobody ends.
+    """
     folder = Path(tempfile.mkdtemp(prefix="mbx-"))
     try:
         yield folder
+        left_alone(folder)
     finally:
         shutil.rmtree(folder)
 
