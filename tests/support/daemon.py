@@ -399,8 +399,8 @@ def left_alone(home: Path) -> None:
 def fresh_home() -> Iterator[Path]:
     """A folder for one installation, 0700; its path is short, as those of sockets are limited.
 
-    It is taken away when nobody uses it any more: what outlives a test would write into it, or start
-    a daemon that nobody ends.
+    It is taken away when nobody uses it any more: what outlives a test would write into it, or
+    start a daemon that nobody ends.
     """
     folder = Path(tempfile.mkdtemp(prefix="mbx-"))
     try:
