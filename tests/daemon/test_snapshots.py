@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
+from mbx.core.errors import MbxError
 from mbx.core.evidence import Process, own_id
 from mbx.core.limits import SNAPSHOT_ROWS_MAX, SNAPSHOTS_MAX
 from mbx.core.snapshot import Snapshot, parse
 from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import Work
 from mbx.daemon.effects import Arrived, Ended, Granted, Handled, Relabelled, Renamed, Waiting
+from mbx.daemon.holders import Target
 from mbx.daemon.snapshotfiles import SnapshotFiles
 from mbx.daemon.workers.snapshots import Snapshots, _Fact, _marked, _Session
 from mbx.paths import Paths, make_folder, session_name
-from mbx.store.database import Committed, Outcome
+from mbx.store.database import Committed, Outcome, Refused
 from mbx.store.sessions import SessionRow
 from mbx.store.unread import Unread
 
@@ -29,18 +31,23 @@ def process(number: int) -> Process:
 
 
 class Store:
-    """Answers what the worker reads: one fact for all sessions."""
+    """Answers what the worker reads: one fact for all sessions; or refuses, or keeps it waiting."""
 
     def __init__(self) -> None:
         self.fact = _Fact("ana")
         self.readings = 0
         self.read = asyncio.Event()
+        self.is_refusing = False
+        self.is_silent = False
 
     def submit(self, work: Work, done: Callable[[Outcome[Answer]], None]) -> None:
         assert not work.writes
         self.readings += 1
         self.read.set()
-        done(Committed(Answer({"facts": [self.fact] * 16}), 1))
+        if self.is_refusing:
+            done(Refused(MbxError("store-damaged", "a page cannot be read")))
+        elif not self.is_silent:
+            done(Committed(Answer({"facts": [self.fact] * 16}), 1))
 
 
 class Bench:
@@ -153,6 +160,50 @@ async def test_what_a_wake_announced_is_unread_and_no_news(bench: Bench) -> None
     await bench.settle()
     shown = bench.shown(own_id(process(5)))
     assert (shown.status_line(), shown.news(0), shown.stop(0)) == ("mbx ana: 1 unread", "", "")
+
+
+def target() -> Target:
+    """Who is granted by `granted(5)`."""
+    return Target(7, 3, 5, "claude", "conv", process(5), "")
+
+
+async def test_a_wake_leaves_out_what_a_hook_said_and_nothing_else(bench: Bench) -> None:
+    bench.store.fact = unread(4, 5)
+    bench.worker.heed(granted(5))
+    await bench.settle()
+    told = bench.folder / f"{own_id(process(5))}.told"
+    for mark, untold in (("", {4, 5}), ("1 0 0\n", {5}), ("2 0 0\n", set())):
+        told.write_text(mark)
+        assert await bench.worker.untold(target(), [4, 5]) == untold
+
+
+async def test_mail_that_is_not_shown_yet_was_announced_by_nobody(bench: Bench) -> None:
+    bench.store.fact = unread(4)
+    bench.worker.heed(granted(5))
+    await bench.settle()
+    (bench.folder / f"{own_id(process(5))}.told").write_text("1 0 0\n")
+    bench.store.is_silent = True  # the reading hangs: what is shown stays old
+    bench.worker.heed(Arrived((7,)))
+    assert await bench.worker.untold(target(), [4, 9]) == {9}
+
+
+async def test_where_nothing_is_shown_nothing_was_announced(bench: Bench) -> None:
+    bench.worker.heed(granted(5))
+    await bench.settle()
+    assert bench.shown(own_id(process(5))).newest == 0
+    assert await bench.worker.untold(target(), [9]) == {9}
+
+
+async def test_a_reading_that_the_store_refused_is_made_again(bench: Bench) -> None:
+    bench.worker.heed(granted(5))
+    await bench.settle()
+    bench.store.fact = unread(4)
+    bench.store.is_refusing = True
+    bench.worker.heed(Arrived((7,)))
+    await bench.settle()
+    bench.store.is_refusing = False
+    await bench.settle()
+    assert bench.shown(own_id(process(5))).unread == 1
 
 
 async def test_who_waits_is_shown_as_waiting_until_it_is_granted(bench: Bench) -> None:

@@ -49,8 +49,10 @@ class Staged:
         self.outcome: Outcome = "admitted"
         self.woken: list[tuple[int, str]] = []
         self.meanwhile: Callable[[], None] = lambda: None
+        self.while_looking: Callable[[], None] = lambda: None
 
     def look(self, target: Target) -> Seen:
+        self.while_looking()
         return self.seen
 
     async def wake(self, target: Target, text: str, is_current: Callable[[], bool]) -> Told:
@@ -91,10 +93,7 @@ class Hooks:
         self.told: set[int] = set()
         self.kept: list[str] = []
 
-    async def caught_up(self, target: Target) -> None:
-        return
-
-    def untold(self, target: Target, nos: Collection[int]) -> set[int]:
+    async def untold(self, target: Target, nos: Collection[int]) -> set[int]:
         return set(nos) - self.told
 
     def announce(self, target: Target, nos: Collection[int]) -> Announced | None:
@@ -115,7 +114,9 @@ class Scene:
         self.way = Staged()
         self.hooks = Hooks()
         self.log: list[str] = []
+        self.ways: list[object] = []
         self.is_full = False
+        self.watchers = Watchers(self.desk.dispatcher.glance, self.submit)
         self.worker = self.start()
 
     def start(self) -> Wakes:
@@ -132,13 +133,18 @@ class Scene:
             world=self.desk.world,
             submit=self.submit,
             sessions=Sessions(self.desk),
-            watchers=Watchers(self.desk.dispatcher.glance, self.submit),
+            watchers=self.watchers,
             ways={"claude": self.way},
             brakes=self.brakes,
             announcements=self.hooks,
-            log=lambda event, **facts: self.log.append(event),
+            log=self.write_log,
         )
         return self.worker
+
+    def write_log(self, event: str, **facts: object) -> None:
+        self.log.append(event)
+        if "way" in facts:
+            self.ways.append(facts["way"])
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -231,6 +237,71 @@ async def test_a_ring_of_two_agents_in_one_thread_ends(scene: Scene) -> None:
     assert scene.reach("ben").is_open
     await scene.pass_ms(WAKE_THREAD_MS, "ana", "ben")
     assert len(scene.way.woken) > WAKES_OF_THREAD_MAX
+
+
+async def test_a_thread_that_woke_others_while_a_session_was_looked_at_wakes_it_no_more(
+    scene: Scene,
+) -> None:
+    letter = {"to": ["ben"], "subject": "s", "body": "b", "kind": "task"}
+    message = scene.desk.call(SAM, "mail.send", **letter)
+    ana, ben, thread = scene.no("ana"), scene.no("ben"), str(message["id"])
+    others = [Waiting(no, thread) for no in range(1_000, 1_000 + WAKES_OF_THREAD_MAX)]
+
+    def wake_others() -> None:
+        scene.way.while_looking = lambda: None
+        scene.brakes.spend(ana, others)
+
+    scene.way.while_looking = wake_others
+    scene.worker.look([ben])
+    await scene.worker.rest()
+    assert (scene.way.woken, scene.outcomes("ben")) == ([], [])
+    await scene.pass_ms(WAKE_THREAD_MS, "ben")
+    assert [pid for pid, _ in scene.way.woken] == [200]
+
+
+async def test_a_message_that_woke_one_counts_though_another_was_busy(scene: Scene) -> None:
+    """The first to be woken was not: the second has, by the same message."""
+    cause = Waiting(1, "t")
+    woken = [Waiting(no, "t") for no in range(2, WAKES_OF_THREAD_MAX + 1)]
+    scene.brakes.spend(3, woken)
+    scene.brakes.spend(1, [cause])
+    scene.brakes.spend(2, [cause])
+    assert not scene.brakes.of_thread("t").is_open
+    scene.brakes.refund(1, [cause])
+    assert not scene.brakes.of_thread("t").is_open
+    scene.brakes.refund(2, [cause])
+    assert scene.brakes.of_thread("t").is_open
+
+
+async def test_a_new_daemon_knows_what_woke_one_when_it_did_not_wake_another(scene: Scene) -> None:
+    await scene.send(SAM, "ben")
+    scene.start()
+    [(no, thread)] = scene.desk.rows("SELECT no, thread FROM messages")
+    cause = Waiting(no, thread)
+    scene.brakes.spend(3, [Waiting(no + one, thread) for one in range(1, WAKES_OF_THREAD_MAX)])
+    scene.brakes.spend(2, [cause])
+    scene.brakes.refund(2, [cause])
+    assert not scene.brakes.of_thread(thread).is_open
+
+
+async def test_a_wake_is_logged_by_the_way_that_it_went(scene: Scene) -> None:
+    told = list[str]()
+    await scene.send(SAM, "ben")
+    scene.watchers.add("a connection", ANA, scene.no("ana"), lambda method, _: told.append(method))
+    await scene.send(SAM, "ana")
+    assert (told, scene.ways) == (["mail.arrived"], ["claude", "watch"])
+
+
+async def test_a_cause_that_is_too_old_to_count_counts_anew(scene: Scene) -> None:
+    cause = Waiting(1, "t")
+    woken = [Waiting(no, "t") for no in range(2, WAKES_OF_THREAD_MAX + 1)]
+    scene.brakes.spend(1, [cause])
+    scene.desk.world.pass_ms(WAKE_THREAD_MS)
+    scene.brakes.spend(3, woken)
+    scene.brakes.spend(2, [cause])
+    assert not scene.brakes.of_thread("t").is_open
+    scene.brakes.refund(2, [cause])
+    assert scene.brakes.of_thread("t").is_open
 
 
 async def test_a_mailbox_is_woken_so_often_a_day_and_its_senders_are_told(scene: Scene) -> None:

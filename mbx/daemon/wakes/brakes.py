@@ -4,6 +4,7 @@ In memory, on the monotonic clock, so that no setting of a clock opens it; read 
 at a start, where an age counts as nothing if the clock was set back since.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -40,6 +41,8 @@ class Brakes:
         self._world = world
         self._mailboxes: dict[int, _Mailbox] = {}
         self._threads: dict[str, dict[int, int]] = {}
+        self._standing: Counter[int] = Counter()
+        """By message: how many wakes that it caused count; one message may wake many mailboxes."""
 
     def load(self, past: Past) -> None:
         """What earlier daemons did."""
@@ -47,6 +50,7 @@ class Brakes:
             self._mailbox(spent.identity_no).wakes.append(self._steady(spent.at_ms))
         for woke in past.woke:
             self._threads.setdefault(woke.thread, {})[woke.message_no] = self._steady(woke.at_ms)
+            self._standing[woke.message_no] += 1
         for held in past.held:
             self._mailbox(held.identity_no).held = (held.epoch, held.upto_no)
 
@@ -82,32 +86,32 @@ class Brakes:
             return None
         return pause
 
-    def is_idle_again(self, identity_no: int) -> bool:
-        """A session that was busy is seen idle: it need not be left alone any more. Whether so."""
+    def is_idle_again(self, identity_no: int) -> None:
+        """A session that was busy is seen idle: it need not be left alone any more."""
         known = self._mailboxes.get(identity_no)
-        if known is None or known.pause is None or known.pause.outcome != "busy":
-            return False
-        known.pause = None
-        return True
+        if known is not None and known.pause is not None and known.pause.outcome == "busy":
+            known.pause = None
 
-    def spend(self, identity_no: int, causes: Sequence[Waiting]) -> list[Waiting]:
-        """A wake is about to be tried: it counts, until it is known that it woke nobody.
-
-        The causes that counted for nobody before: what `refund` wants.
-        """
+    def spend(self, identity_no: int, causes: Sequence[Waiting]) -> None:
+        """A wake is about to be tried: it counts, until it is known that it woke nobody."""
         now_ms = self._world.monotonic_ms()
         self._forget_old(now_ms)
         self._mailbox(identity_no).wakes.append(now_ms)
-        fresh = [one for one in causes if one.no not in self._threads.get(one.thread, {})]
-        for cause in fresh:
-            self._threads.setdefault(cause.thread, {})[cause.no] = now_ms
-        return fresh
+        for cause in causes:
+            self._threads.setdefault(cause.thread, {}).setdefault(cause.no, now_ms)
+            self._standing[cause.no] += 1
 
-    def refund(self, identity_no: int, fresh: Sequence[Waiting]) -> None:
-        """The wake that was tried last woke nobody."""
+    def refund(self, identity_no: int, causes: Sequence[Waiting]) -> None:
+        """The wake of a mailbox that was tried last, with these causes, woke nobody.
+
+        A cause that woke another mailbox, or is just being tried there, still counts.
+        """
         self._mailbox(identity_no).wakes.pop()
-        for cause in fresh:
-            self._threads.get(cause.thread, {}).pop(cause.no, None)
+        for cause in causes:
+            self._standing[cause.no] -= 1
+            if self._standing[cause.no] <= 0:
+                del self._standing[cause.no]
+                self._threads.get(cause.thread, {}).pop(cause.no, None)
 
     def settle(
         self, identity_no: int, epoch: int, upto_no: int, outcome: Outcome, reason: str
@@ -133,6 +137,8 @@ class Brakes:
             known.wakes = [at_ms for at_ms in known.wakes if now_ms - at_ms < WAKE_DAY_MS]
         for thread, woke in list(self._threads.items()):
             recent = {no: at for no, at in woke.items() if now_ms - at < WAKE_THREAD_MS}
+            for no in woke.keys() - recent.keys():
+                del self._standing[no]
             if recent:
                 self._threads[thread] = recent
             else:

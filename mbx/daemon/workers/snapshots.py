@@ -45,7 +45,7 @@ _PAUSE_S: Final = 0.05
 """Between two readings: a mailbox that is written to all the time costs twenty a second."""
 
 _CATCH_UP_LOOKS: Final = 20
-"""Half a second: then a wake goes without, and a hook may say once more what it says."""
+"""Half a second: then what no row shows counts as untold, and is perhaps said once more."""
 
 _PIECE: Final = 16
 """Sessions that are read in one unit: a brief one stays below a millisecond."""
@@ -190,29 +190,33 @@ class Snapshots:
 
     # -- what a wake tells ------------------------------------------------------------------------
 
-    async def caught_up(self, target: Target) -> None:
-        """Wait a moment until what is committed is shown, so that a wake's mail has its marks."""
-        for _ in range(_CATCH_UP_LOOKS):
-            if (target.process, target.conversation) not in self._dirty and not self._is_writing:
-                return
-            await asyncio.sleep(_PAUSE_S / 2)
-
-    def untold(self, target: Target, nos: Collection[int]) -> set[int]:
+    async def untold(self, target: Target, nos: Collection[int]) -> set[int]:
         """Which of these unread messages no hook of the session has announced.
 
-        Of those that no row shows: all, unless everything is told.
+        First waits a moment until what is committed is shown, so that a wake's mail has its marks.
+        Of those that no row shows: all, unless it is certain that everything is told.
         """
-        session = self._sessions.get((target.process, target.conversation))
+        key = (target.process, target.conversation)
+        is_all_shown = await self._caught_up(key)
+        session = self._sessions.get(key)
         if session is None or session.shown is None:
             return set(nos)
         try:
             mark = told(self._files.told_path(session.own))
         except OSError:
             return set(nos)
-        if session.shown.newest <= mark:
+        if is_all_shown and 0 < session.shown.newest <= mark:
             return set()
         seen = {row.no for row in session.shown.rows if row.mark <= mark}
         return set(nos) - seen
+
+    async def _caught_up(self, key: _Key) -> bool:
+        """Whether what is committed is shown, perhaps after a moment."""
+        for _ in range(_CATCH_UP_LOOKS):
+            if key not in self._dirty and not self._is_writing:
+                return True
+            await asyncio.sleep(_PAUSE_S / 2)
+        return False
 
     def announce(self, target: Target, nos: Collection[int]) -> Announced | None:
         """A wake tells the session of these messages: no hook says them again."""
@@ -355,17 +359,22 @@ class Snapshots:
     async def _refresh(self, keys: list[_Key]) -> None:
         sessions = [self._sessions[key] for key in keys if key in self._sessions]
         asked = [(one.no, one.identity_no, one.epoch) for one in sessions]
-        future: asyncio.Future[list[_Fact]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[list[_Fact] | None] = asyncio.get_running_loop().create_future()
 
         def done(outcome: Outcome[Answer]) -> None:
             if not future.done():
-                found = outcome.value.result["facts"] if isinstance(outcome, Committed) else []
+                found = outcome.value.result["facts"] if isinstance(outcome, Committed) else None
                 future.set_result(found)
 
         self._submit(Work(lambda tx: Answer({"facts": _facts(tx, asked)}), False, brief=True), done)
-        for session, fact in zip(sessions, await future, strict=False):
-            if self._sessions.get(session.key) is session:
-                self._show(session, fact)
+        facts = await future
+        for place, session in enumerate(sessions):
+            if self._sessions.get(session.key) is not session:
+                continue
+            if facts is None:
+                self._mark(session)  # the store refused: what changed is still to be shown
+            else:
+                self._show(session, facts[place])
 
     def _show(self, session: _Session, fact: _Fact) -> None:
         if fact.name is None:

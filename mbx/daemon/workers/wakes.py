@@ -60,11 +60,8 @@ class Sessions(Protocol):
 class Announcements(Protocol):
     """What was told to sessions by other ways (`snapshots.Snapshots` keeps it for hooks)."""
 
-    async def caught_up(self, target: Target, /) -> None:
-        """Wait a moment until it knows what is committed."""
-
-    def untold(self, target: Target, nos: Collection[int], /) -> set[int]:
-        """Which of these messages were not announced."""
+    async def untold(self, target: Target, nos: Collection[int], /) -> set[int]:
+        """Which of these messages were not announced; it may wait a moment until it knows."""
 
     def announce(self, target: Target, nos: Collection[int], /) -> Announced | None:
         """These messages are announced now; None: they were before, or it does not know."""
@@ -231,22 +228,27 @@ class Wakes:
         is_held = self._brakes.is_held(identity_no, target.epoch, waiting)
         if not waiting or (is_held and not waits):  # who waits asks for it: nothing is repeated
             return
-        verdict = self._brakes.of_mail(identity_no, waiting)
-        if verdict.opens_ms is not None:
-            self._later(identity_no, verdict.opens_ms)
-        elif waits:
+        if self._is_braked(identity_no, waiting):
+            return
+        if waits:
             await self._push(target, waiting)
         else:
             async with self._places:
                 await self._wake(target, waiting)
+
+    def _is_braked(self, identity_no: int, waiting: list[Waiting]) -> bool:
+        """Whether the brake is closed for what waits; then it is looked at again when it opens."""
+        verdict = self._brakes.of_mail(identity_no, waiting)
+        if verdict.opens_ms is not None:
+            self._later(identity_no, verdict.opens_ms)
+        return not verdict.is_open
 
     async def _untold(self, target: Target) -> list[Waiting]:
         """What waits for a session and nobody announced; what its hooks did is *notified*."""
         waiting = await self._read(lambda tx: announcing.waiting(tx, target))
         if not waiting:
             return []
-        await self._announcements.caught_up(target)
-        untold = self._announcements.untold(target, [one.no for one in waiting])
+        untold = await self._announcements.untold(target, [one.no for one in waiting])
         told = [one.no for one in waiting if one.no not in untold]
         if told:
             now = moment(self._world)
@@ -263,7 +265,7 @@ class Wakes:
         watchers = self._watchers.of(target.identity_no)
         draft = self._draft(target, WATCH, waiting)
         draft = draft._replace(callers=tuple(watcher.caller for _, watcher in watchers))
-        intent, fresh = await self._intend(draft)
+        intent = await self._intend(draft)
         if intent is None:
             return
         refused = dict(intent.refused)
@@ -276,7 +278,7 @@ class Wakes:
         if told:
             self._announcements.announce(target, intent.nos)
         outcome = Told("admitted", _PUSHED) if told else Told("failed", _GONE)
-        await self._settle(target, intent, fresh, outcome)
+        await self._settle(draft, intent, outcome)
 
     async def _wake(self, target: Target, waiting: list[Waiting]) -> None:
         """Wake the session by its client's way, if it is seen to be idle."""
@@ -288,13 +290,16 @@ class Wakes:
         if not seen.is_open:
             self._leave_alone(target, seen)
             return
-        intent, fresh = await self._intend(self._draft(target, target.cli, waiting))
+        if self._is_braked(target.identity_no, waiting):
+            return  # meanwhile others were woken by the same thread
+        draft = self._draft(target, target.cli, waiting)
+        intent = await self._intend(draft)
         if intent is not None:
             announced = self._announcements.announce(target, intent.nos)
             told = await self._try(way, target, intent.text)
             if announced is not None and told.outcome != "admitted":
                 self._announcements.take_back(announced)
-            await self._settle(target, intent, fresh, told)
+            await self._settle(draft, intent, told)
 
     async def _try(self, way: Way, target: Target, text: str) -> Told:
         """Whatever goes wrong inside a way, the outcome is known to be unknown."""
@@ -320,27 +325,25 @@ class Wakes:
     def _is_current(self, target: Target) -> bool:
         return self._sessions.target(target.identity_no) == target
 
-    async def _intend(self, draft: Draft) -> tuple[Intent | None, list[Waiting]]:
+    async def _intend(self, draft: Draft) -> Intent | None:
         """The wake, written down and counted; None: it is for nothing any more."""
         now_ms, identity_no = self._world.now_ms(), draft.target.identity_no
-        fresh = self._brakes.spend(identity_no, draft.causes)
+        self._brakes.spend(identity_no, draft.causes)
         intent = None
         try:
             intent = await self._write(lambda tx: announcing.intend(tx, now_ms, draft))
         finally:
             if intent is None:
-                self._brakes.refund(identity_no, fresh)
-        return intent, fresh
+                self._brakes.refund(identity_no, draft.causes)
+        return intent
 
-    async def _settle(
-        self, target: Target, intent: Intent, fresh: list[Waiting], told: Told
-    ) -> None:
-        identity_no, now = target.identity_no, moment(self._world)
+    async def _settle(self, draft: Draft, intent: Intent, told: Told) -> None:
+        target, now = draft.target, moment(self._world)
         if told.outcome not in SPENDING:
-            self._brakes.refund(identity_no, fresh)
+            self._brakes.refund(target.identity_no, draft.causes)
         self._pause(target, intent.upto_no, told)
         self._log(
-            "a session was woken", way=target.cli, pid=target.process.pid, outcome=told.outcome
+            "a session was woken", way=draft.way, pid=target.process.pid, outcome=told.outcome
         )
 
         def unit(tx: Tx) -> Answer:
@@ -350,7 +353,7 @@ class Wakes:
         work = Work(unit, writes=True)
         if not await self._done(work):
             self._unsettled.append(work)
-        self._again.add(identity_no)  # what came meanwhile waits for the brake
+        self._again.add(target.identity_no)  # what came meanwhile waits for the brake
 
     async def settle_again(self) -> None:
         """What a full disk refused is written down when there is room; nothing new is tried yet."""
