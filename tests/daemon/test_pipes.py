@@ -2,16 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
-from typing import Any
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
 import pytest
 
 from mbx.core.limits import PIPE_LINES_MAX, PROJECT_MAX_CHARS, REQUEST_LINE_MAX_BYTES
 from mbx.daemon.faces.pipes import Pipe, PipeHello, Pipes, read_hello
-from tests.support.daemon import Agent, Daemon, Line, RefusedError, fresh_name
+from tests.support.daemon import Agent, Daemon, Line, RefusedError, fresh_home, fresh_name
 from tests.support.mcp import HANDSHAKE
 from tests.support.patience import looks
+from tests.support.worlds import without_module
 
 PIPE = "0123456789abcdef" * 2
 
@@ -177,6 +180,18 @@ def test_a_pipe_that_hangs_up_leaves_nothing_behind(daemon: Daemon, agent: Agent
     assert any(daemon.open_descriptors() <= before for _ in looks())
 
 
+def test_a_pipe_that_says_no_more_is_answered_and_closed(agent: Agent) -> None:
+    with agent.bare() as line:
+        line.hello(holder="self", pipe={"id": PIPE})
+        greet(line)
+        call(line, 3, "mbx_whoami")  # from here on it is the SDK that answers
+        asked = {"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {"name": "mbx_inbox"}}
+        write(line, 4, asked)
+        line.socket.shutdown(socket.SHUT_WR)
+        assert line.read()["id"] == 4
+        assert line.is_closed()
+
+
 # -- limits ---------------------------------------------------------------------------------------
 
 
@@ -240,24 +255,171 @@ async def test_requests_are_counted_until_they_are_answered_and_streams_are_not(
     assert connected.under_way == 0
 
 
-async def test_a_server_that_cannot_be_loaded_ends_no_daemon() -> None:
-    said: list[str] = []
-    heard = asyncio.Event()
+# -- failures -------------------------------------------------------------------------------------
 
-    def log(event: str, **_: object) -> None:
-        said.append(event)
-        heard.set()
 
-    def load() -> Any:
-        raise ImportError("no SDK")
+def numbered(number: int, message: object) -> bytes:
+    return f"{number} {json.dumps(message)}".encode()
 
-    pipes = Pipes(load, log)
-    task = asyncio.create_task(pipes.serve())
+
+def asked(number: int, method: str = "tools/call") -> bytes:
+    """A line with a request, of which line and request have the same number."""
+    return numbered(number, {"jsonrpc": "2.0", "id": number, "method": method, "params": {}})
+
+
+def failures(written: list[bytes]) -> list[object]:
+    """The ids of the requests that were answered with an internal error; nothing else was."""
+    told = [json.loads(line) for line in written]
+    assert {one["error"]["code"] for one in told} <= {-32603}
+    return [one["id"] for one in told]
+
+
+NOTE: Final = {"jsonrpc": "2.0", "method": "notifications/x"}
+
+
+async def test_a_pipe_that_failed_answers_all_that_is_asked_and_keeps_nothing() -> None:
+    connected = Unread()
+    pipe = Pipe(connected, PipeHello(PIPE))
+    lines = [asked(1), asked(1), asked(2), numbered(3, NOTE), asked(4, "subscriptions/listen")]
+    for line in lines:
+        pipe.receive(line)
+    first = pipe.lines.get_nowait()
+    assert first is not None
+    pipe.passed_on(first)
+    pipe.fail()
+    assert sorted(map(str, failures(connected.written))) == ["1", "1", "2", "4"]
+    later = [asked(5), asked(6, "initialize"), numbered(7, NOTE), numbered(8, {"id": 8})]
+    for line in later:
+        pipe.receive(line)
+    assert failures(connected.written[4:]) == [5, 6]
+    assert (connected.under_way, pipe.lines.qsize()) == (0, 0)
+    assert connected.released_bytes == sum(len(line) + 1 for line in (*lines, *later))
+
+
+async def test_a_pipe_that_failed_does_not_answer_again_what_was_answered() -> None:
+    connected = Unread()
+    pipe = Pipe(connected, PipeHello(PIPE))
+    line = asked(1, "initialize")
+    pipe.receive(line)
+    pipe.fail()
+    assert [json.loads(one).keys() for one in connected.written] == [{"jsonrpc", "id", "result"}]
+    assert connected.released_bytes == len(line) + 1
+
+
+async def test_an_id_that_is_used_twice_gives_back_its_bytes_twice() -> None:
+    connected = Unread()
+    pipe = Pipe(connected, PipeHello(PIPE))
+    lines = [asked(1), asked(1), numbered(2, {"jsonrpc": "2.0", "id": 1, "result": {}})]
+    for line in lines:
+        pipe.receive(line)
+        read = pipe.lines.get_nowait()
+        assert read is not None
+        pipe.passed_on(read)
+    pipe.answered(1)
+    assert connected.released_bytes == sum(len(line) + 1 for line in lines)
+
+
+async def test_true_is_no_id_and_settles_no_request_of_another() -> None:
+    connected = Unread()
+    pipe = Pipe(connected, PipeHello(PIPE))
+    pipe.receive(asked(1))
+    pipe.receive(numbered(2, {"jsonrpc": "2.0", "id": True, "method": "tools/call"}))
+    pipe.answered(True)
+    assert connected.under_way == 1
+
+
+class Reading:
+    """A server that reads its lines and answers nothing; at a notification it fails."""
+
+    def __init__(self) -> None:
+        self.read: list[int] = []
+
+    async def serve(self, pipe: Pipe) -> None:
+        while (line := await pipe.lines.get()) is not None:
+            pipe.passed_on(line)
+            if line.request_id is None:
+                raise RuntimeError("inside")
+            self.read.append(line.number)
+
+
+class Bench:
+    """The pipes of a daemon, with a server that can be loaded at the `tries`-th attempt."""
+
+    def __init__(self, tries: int = 1) -> None:
+        self.server = Reading()
+        self.said: list[str] = []
+        self._left = tries
+        self.pipes = Pipes(self._load, lambda event, **_: self.said.append(event))
+
+    def _load(self) -> Reading:
+        self._left -= 1
+        if self._left:
+            raise ImportError("no SDK")
+        return self.server
+
+    def open(self) -> tuple[Pipe, Unread]:
+        connected = Unread()
+        pipe = Pipe(connected, PipeHello(PIPE))
+        self.pipes.opened(pipe)
+        return pipe, connected
+
+    async def until(self, seen: Callable[[], bool]) -> None:
+        for _ in looks():
+            await asyncio.sleep(0)
+            if seen():
+                return
+        raise AssertionError(f"it did not come to that: {self.said}")
+
+
+@asynccontextmanager
+async def serving(bench: Bench) -> AsyncIterator[Bench]:
+    task = asyncio.create_task(bench.pipes.serve())
     await asyncio.sleep(0)
-    pipes.opened(Pipe(Unread(), PipeHello(PIPE)))
-    await heard.wait()
-    assert said == ["a pipe failed inside"]
+    yield bench
     assert not task.done()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_server_that_cannot_be_loaded_is_told_and_the_next_pipe_tries_again() -> None:
+    async with serving(Bench(tries=2)) as bench:
+        pipe, connected = bench.open()
+        pipe.receive(asked(1))
+        await bench.until(lambda: connected.under_way == 0)
+        assert failures(connected.written) == [1]
+        other, _ = bench.open()
+        other.receive(asked(2))
+        await bench.until(lambda: bench.server.read == [2])
+        pipe.receive(asked(3))
+        assert failures(connected.written) == [1, 3]
+        assert bench.said == ["a pipe failed inside"]
+
+
+async def test_a_pipe_that_fails_inside_is_answered_and_the_others_go_on() -> None:
+    async with serving(Bench()) as bench:
+        (pipe, connected), (other, unharmed) = bench.open(), bench.open()
+        for number in (1, 2):
+            pipe.receive(asked(number))
+        other.receive(asked(7))
+        await bench.until(lambda: sorted(bench.server.read) == [1, 2, 7])
+        pipe.receive(numbered(3, NOTE))
+        await bench.until(lambda: connected.under_way == 0)
+        assert failures(connected.written) == [1, 2]
+        assert (unharmed.written, unharmed.under_way) == ([], 1)
+
+
+def test_a_daemon_without_the_sdk_answers_its_pipes_so() -> None:
+    with (
+        fresh_home() as home,
+        Daemon(home, python=without_module("mcp")) as daemon,
+        daemon.agent() as agent,
+        agent.bare() as line,
+    ):
+        line.hello(holder="self", pipe={"id": PIPE})
+        for number in (1, 2):
+            write(line, number, {"jsonrpc": "2.0", "id": number, "method": "resources/list"})
+            told = line.read()
+            assert (told["id"], told["error"]["code"]) == (number, -32603)
+        with agent.connect() as other:
+            assert other.call("session.whoami")["agent"] is None

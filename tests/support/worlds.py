@@ -25,6 +25,11 @@ def with_limits(**limits: int) -> tuple[str, ...]:
     return ("-I", "-c", code + _MAIN)
 
 
+def without_module(name: str) -> tuple[str, ...]:
+    """How Python starts a daemon that cannot import a module."""
+    return ("-I", "-c", f"import sys; sys.modules[{name!r}] = None; {_MAIN}")
+
+
 def with_steady_clock_of(path: Path) -> tuple[str, ...]:
     """How Python starts a daemon whose monotonic clock is ahead by the ms that a file says."""
     code = (

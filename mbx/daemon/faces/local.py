@@ -336,10 +336,8 @@ class LocalConnection(asyncio.Protocol):
         else:
             self._office.log("a request failed inside", whence=whence(outcome.error))
             self._answer_error(request_id, _REFUSED, _internal())
-        self.resume()
+        self._went_on()
         self._face.relieve()
-        if self._ended and not self._in_flight:
-            self.close()
 
     # -- what a pipe needs ----------------------------------------------------------------------
 
@@ -389,7 +387,7 @@ class LocalConnection(asyncio.Protocol):
         """A request under way was answered, or never will be."""
         self._in_flight -= 1
         self._face.in_flight -= 1
-        self.resume()
+        self._went_on()
         self._face.relieve()
 
     def forgotten(self, size_bytes: int) -> None:
@@ -397,7 +395,7 @@ class LocalConnection(asyncio.Protocol):
         self._face.waited(-size_bytes)
 
     def _went_on(self) -> None:
-        """Its session has what it had: go on."""
+        """Its session has what it had, or a request its answer: go on, or end what has ended."""
         self.resume()
         if self._ended and not self._in_flight:
             self.close()

@@ -125,12 +125,13 @@ async def _drain(pipe: Pipe, from_sdk: Any, answered: set[str | int]) -> None:
     async with from_sdk:
         async for told in from_sdk:
             message = told.message
-            if isinstance(message, (types.JSONRPCResponse, types.JSONRPCError)):
-                if message.id in answered:
-                    answered.discard(message.id)
-                    continue
-                pipe.answered(message.id)
+            is_answer = isinstance(message, (types.JSONRPCResponse, types.JSONRPCError))
+            if is_answer and message.id in answered:
+                answered.discard(message.id)
+                continue
             pipe.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+            if is_answer:  # only now: a connection of which nothing is open any more may close
+                pipe.answered(message.id)
             if pipe.hello.is_again and _acknowledges_tools(message):
                 pipe.write(_tools_changed(message.params["_meta"]))
 

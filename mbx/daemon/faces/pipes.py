@@ -16,7 +16,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeGuard
 
 from mbx.core.canonical import CanonicalError
 from mbx.core.errors import MbxError
@@ -32,6 +32,11 @@ from mbx.store.database import Committed, Outcome
 _NUMBERED: Final = re.compile(rb"([1-9][0-9]{0,15}|0) ")
 _PIPE: Final = re.compile(r"[0-9a-f]{32}")
 _PARSE_ERROR: Final = -32700
+_INTERNAL_ERROR: Final = -32603
+_FAILED: Final = (
+    "mbx failed at serving this connection, and its log says where: start the MCP server again,"
+    " or use the mbx command"
+)
 _PAGES_MAX: Final = 64
 """Pages that one listing looks through for something to show."""
 
@@ -61,12 +66,22 @@ class Connected(Protocol):
 
 
 class Numbered(NamedTuple):
-    """A line of the client: its number, the message, and whether it was answered already."""
+    """A line of the client: its number, the message, and whether it was answered already.
+
+    `is_kept`: it is a request that is under way, whose bytes count until it is answered.
+    """
 
     number: int
     message: dict[str, Any]
     size_bytes: int
     is_answered: bool = False
+    is_kept: bool = False
+
+    @property
+    def request_id(self) -> str | int | None:
+        """The id of a request; None for what is none."""
+        given = self.message.get("id") if "method" in self.message else None
+        return given if _is_id(given) else None
 
 
 class ToolResult(NamedTuple):
@@ -113,6 +128,7 @@ class Pipe:
         self.is_early = True
         """Nobody reads `lines` yet: what can be answered from constants is."""
         self._under_way: dict[str | int, int] = {}
+        self._has_failed = False
 
     def receive(self, line: bytes) -> None:
         """A line of the connector's; one that is no message is answered so."""
@@ -127,19 +143,33 @@ class Pipe:
         """The connection is gone: what is under way goes on, and nobody is answered."""
         self.lines.put_nowait(None)
 
+    def fail(self) -> None:
+        """Nobody reads `lines` any more: all that is asked, and will be, is answered with an error.
+
+        The connection stays, since whatever failed may fail on the next one too.
+        """
+        self._has_failed = True
+        while not self.lines.empty():
+            line = self.lines.get_nowait()
+            if line is not None:
+                self._turn_down(line)
+        for request_id in list(self._under_way):
+            self._write_failure(request_id)
+            self.answered(request_id)
+
     def write(self, line: bytes) -> None:
         """Write a message to the client."""
         self._connected.write_line(line)
 
     def answered(self, request_id: object) -> None:
         """A request has its answer, or never gets one."""
-        if isinstance(request_id, (str, int)) and request_id in self._under_way:
+        if _is_id(request_id) and request_id in self._under_way:
             self._connected.forgotten(self._under_way.pop(request_id))
             self._connected.settled()
 
     def passed_on(self, line: Numbered) -> None:
         """A line left the queue; one of a request is kept until that is answered."""
-        if line.message.get("id") not in self._under_way:
+        if not line.is_kept:
             self._connected.forgotten(line.size_bytes)
 
     async def call(self, tool: str, given: Mapping[str, Any], number: int) -> ToolResult:
@@ -189,8 +219,11 @@ class Pipe:
         return Numbered(int(found[1]), message, len(line) + 1)
 
     def _take(self, line: Numbered) -> None:
-        request_id = line.message.get("id") if "method" in line.message else None
-        if isinstance(request_id, (str, int)):
+        if self._has_failed:
+            self._turn_down(line)
+            return
+        request_id = line.request_id
+        if request_id is not None:
             early = greetings.answer(line.message) if self.is_early else None
             if early is not None:
                 self.write(codec.encode({"jsonrpc": "2.0", "id": request_id, "result": early}))
@@ -198,7 +231,18 @@ class Pipe:
             elif line.message["method"] != greetings.LISTEN and request_id not in self._under_way:
                 self._under_way[request_id] = line.size_bytes
                 self._connected.taken()
+                line = line._replace(is_kept=True)
         self.lines.put_nowait(line)
+
+    def _turn_down(self, line: Numbered) -> None:
+        """A line that nobody will read; one that is kept is answered with those under way."""
+        if line.request_id is not None and not (line.is_answered or line.is_kept):
+            self._write_failure(line.request_id)
+        self.passed_on(line)
+
+    def _write_failure(self, request_id: str | int) -> None:
+        told = {"code": _INTERNAL_ERROR, "message": _FAILED}
+        self.write(codec.encode({"jsonrpc": "2.0", "id": request_id, "error": told}))
 
     async def _carry_out(self, step: Step, key: str) -> dict[str, Any]:
         params = {**step.params, "key": key} if step.keyed else dict(step.params)
@@ -223,6 +267,11 @@ class Pipe:
 
         self._connected.ask(method, params, done)
         return await future
+
+
+def _is_id(given: object) -> TypeGuard[str | int]:
+    """Whether it may be the id of a request; JSON's true is no number."""
+    return isinstance(given, (str, int)) and not isinstance(given, bool)
 
 
 def _is_all_failed(result: Mapping[str, Any]) -> bool:
@@ -265,9 +314,16 @@ class Pipes:
             await server.serve(pipe)
         except Exception as error:  # noqa: BLE001  (of one pipe; the others go on)
             self._log("a pipe failed inside", whence=whence(error))
+            pipe.fail()
 
     async def _loaded(self) -> Server:
-        """The SDK's server, loaded once, beside the loop."""
+        """The SDK's server, loaded once, beside the loop; what failed is tried by the next pipe."""
         if self._server is None:
             self._server = asyncio.ensure_future(asyncio.to_thread(self._load))
-        return await asyncio.shield(self._server)
+        loading = self._server
+        try:
+            return await asyncio.shield(loading)
+        except Exception:
+            if self._server is loading:
+                self._server = None
+            raise
