@@ -35,7 +35,6 @@ _UNSENT_MAX_BYTES: Final = 4 * REQUEST_LINE_MAX_BYTES
 """Beyond it nothing more is read from the other side until this one has taken some."""
 
 _PARSE_ERROR: Final = -32700
-_INTERNAL_ERROR: Final = -32603
 _LASTING: Final = ("initialize", "notifications/initialized", "subscriptions/listen")
 """What makes a connection of the protocol what it is, in this order."""
 _LISTEN: Final = _LASTING[2]
@@ -59,7 +58,7 @@ class _Line(NamedTuple):
         return b"%d %s\n" % (self.number, self.text)
 
 
-def run(environ: Mapping[str, str], starting: Client, waiting: Client, project: str | None) -> int:
+def run(starting: Client, waiting: Client, project: str | None) -> int:
     """Pipe until the client is gone; the exit status.
 
     `starting` starts the daemon where none runs, `waiting` never does.
@@ -315,4 +314,4 @@ def main(environ: Mapping[str, str]) -> int:
         project = current_project()
     except MbxError:  # a path that is no text names no project
         project = None
-    return run(environ, starting, waiting, project)
+    return run(starting, waiting, project)

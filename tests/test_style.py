@@ -83,6 +83,7 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.methods.pairing": "daemon/test_pairings.py",
     "mbx.daemon.methods.policy": "daemon/test_applying.py",
     "mbx.daemon.methods.peers": "daemon/test_unpairing.py",
+    "mbx.daemon.peerlabels": "daemon/test_unpairing.py",
     "mbx.daemon.peerlist": "daemon/test_unpairing.py",
     "mbx.daemon.proven": "daemon/test_pairings.py",
     "mbx.daemon.sequels": "daemon/test_pairings.py",

@@ -25,7 +25,7 @@ from mbx.core.policy import CLASSES_OF, Policy, Source, Subject
 from mbx.core.record import Record, RecordError
 from mbx.core.takeover import Takeover
 from mbx.core.text import check_text
-from mbx.daemon import codec, reaching
+from mbx.daemon import codec, peerlabels, reaching
 from mbx.daemon.authority import DRAFT_AGAIN
 from mbx.daemon.context import Context
 from mbx.daemon.displacing import check_destination
@@ -351,7 +351,7 @@ def subject(context: Context, tx: Tx, text: str) -> Subject:
     if not at or label == context.host.label:
         identity = named(tx, name)
         return Subject(identity.identity, identity.name)
-    peer = _peer_called(tx, label)
+    peer = peerlabels.standing(tx, label)
     if not reaching.is_same_owner(tx, peer):
         raise MbxError(
             "owner-required",
@@ -362,18 +362,11 @@ def subject(context: Context, tx: Tx, text: str) -> Subject:
     return Subject(identity.identity, identity.name, peer.key_id, peer.label)
 
 
-def _peer_called(tx: Tx, label: str) -> PeerRow:
-    peer = peers.by_label(tx, label)
-    if peer is None:
-        raise MbxError("not-paired", f"no paired host is called {label}", "mbx peers list")
-    return peer
-
-
 def _on_peer(tx: Tx, peer: PeerRow, name: str) -> IdentityRow:
     """The identity of a paired host of this name. Raises MbxError unknown-identity."""
     found = peers.named(tx, name, peer.label) if name != names.OWNER else []
     if not found:
-        away = [who.name for who in peers.identities_present(tx) if who.peer_no == peer.no]
+        away = [who.name for who in peers.identities_present(tx, label=peer.label)]
         close = [peer.address(one) for one in names.suggest(name, away)]
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         words = f"there is no identity of that name on {peer.label}{hint}"
@@ -397,10 +390,10 @@ def _source(context: Context, tx: Tx, word: str) -> list[Source]:
     if word.startswith("host:"):
         if word[5:] == own.label:
             return [Source("local")]
-        peer = _peer_called(tx, word[5:])
+        peer = peerlabels.standing(tx, word[5:])
         return [Source("host", peer.key_id, peer.label)]
     text, at, label = word.partition("@")
-    host = None if not at or label == own.label else _peer_called(tx, label)
+    host = None if not at or label == own.label else peerlabels.standing(tx, label)
     address: Address = names.parse_address(text)
     via = f"role:{address.name}" if address.kind == "role" else None
     if address.kind == "role":
@@ -418,8 +411,7 @@ def _of_role(tx: Tx, role: str, host: PeerRow | None) -> list[IdentityRow]:
     if host is None:
         members = [who for who, _ in leases.of_role(tx, role)]
     else:
-        away = peers.identities_present(tx, role)
-        members = [who for who in away if who.peer_no == host.no]
+        members = peers.identities_present(tx, role, host.label)
     if not members:
         where = f" on {host.label}" if host else ""
         raise MbxError("unknown-identity", f"nobody{where} has the role {role}")

@@ -14,7 +14,7 @@ from mbx.core.limits import PEER_ADDRESSES_MAX
 from mbx.core.pairing import Match
 from mbx.core.peer import Peer, Pin, peer_payload
 from mbx.core.record import Record, RecordError
-from mbx.daemon import directory, unpairing
+from mbx.daemon import directory, peerlabels
 from mbx.daemon.context import Context, Result
 from mbx.daemon.drafting import Draft, envelope, owner_id
 from mbx.daemon.effects import Agreed, Effect, Paired, Queued
@@ -179,7 +179,7 @@ def pair(
     """
     pin, pairing_id = wanted.pin, keys.crockford(wanted.pin.transcript)
     if context.proven(pairing_id) is None and peers.latest(tx, pin.host) is not None:
-        raise unpairing.unknown(tx, wanted.label)
+        raise peerlabels.unknown(tx, wanted.label)
     proven = find(context, pairing_id)
     if proven.match.pin != pin:
         raise MbxError("conflict", "the record is about another host than was proved", PAIR_AGAIN)

@@ -17,6 +17,7 @@ from mbx.daemon import unpairing
 from mbx.daemon.context import Context, Result
 from mbx.daemon.drafting import Draft, envelope, owner_id
 from mbx.daemon.effects import Effect, Paired
+from mbx.daemon.peerlabels import standing
 from mbx.store import audit, owners, peers
 from mbx.store.database import Tx
 from mbx.store.peers import PeerRow
@@ -99,14 +100,6 @@ def change(
         "after": {"peer": wanted.label, "addresses": list(wanted.addresses)},
     }
     return told, (Paired(),)
-
-
-def standing(tx: Tx, label: str) -> PeerRow:
-    """The pairing that stands with the host of this label. Raises MbxError not-paired."""
-    peer = peers.by_label(tx, label)
-    if peer is None:
-        raise unpairing.unknown(tx, label)
-    return peer
 
 
 def check_label(context: Context, tx: Tx, label: str, key_id: str) -> None:

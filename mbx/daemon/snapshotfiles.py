@@ -10,6 +10,7 @@ import os
 from contextlib import suppress
 from typing import Final
 
+from mbx import telling
 from mbx.core.limits import SNAPSHOT_MAX_BYTES
 from mbx.core.snapshot import Snapshot, parse
 from mbx.paths import Paths, make_folder, session_name
@@ -46,9 +47,11 @@ class SnapshotFiles:
         return parse(self._text(session_name(cli, called)))
 
     def told(self, own: str) -> int:
-        """The mark of what was announced to a session last; 0 for nothing."""
-        first = self._text(f"{own}.told").partition(" ")[0]
-        return int(first) if first.isdigit() and first.isascii() and len(first) < 20 else 0
+        """The mark of what was announced to a session last; 0 for nothing, or none to be read."""
+        try:
+            return telling.told(self.told_path(own))
+        except OSError:
+            return 0
 
     def told_path(self, own: str) -> str:
         """Where is kept what a session was told."""

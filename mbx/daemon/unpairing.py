@@ -21,6 +21,7 @@ from mbx.daemon.authority import DRAFT_AGAIN
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.drafting import Draft, envelope, owner_id
 from mbx.daemon.effects import Effect, Paired
+from mbx.daemon.peerlabels import is_listed, unknown
 from mbx.store import audit, followed, identities, outbox, peers
 from mbx.store.database import Tx
 from mbx.store.peers import PeerRow
@@ -42,31 +43,9 @@ def draft(context: Context, tx: Tx, label: str, reason: str) -> Draft:
 def removable(tx: Tx, label: str) -> PeerRow:
     """The pairing that stands, or that the other host has ended. Raises MbxError not-paired."""
     peer = peers.called(tx, label)
-    if peer is None or not _is_listed(tx, peer):
+    if peer is None or not is_listed(tx, peer):
         raise unknown(tx, label)
     return peer
-
-
-def listed(tx: Tx) -> list[PeerRow]:
-    """The pairings that stand, and those that only the other host has ended."""
-    return [row for row in peers.everything(tx) if _is_listed(tx, row)]
-
-
-def unknown(tx: Tx, label: str) -> MbxError:
-    """The refusal of a label that no paired host has."""
-    former = peers.called(tx, label)
-    if former is not None:
-        words = f"{label} is not paired with this host any more"
-        return MbxError("not-paired", words, "mbx peers list --all")
-    close = names.suggest(label, [row.label for row in listed(tx)])
-    hint = f"; did you mean {' or '.join(close)}?" if close else ""
-    return MbxError(
-        "not-paired", f"no paired host is called {label}{hint}", "mbx peers list", suggestions=close
-    )
-
-
-def _is_listed(tx: Tx, row: PeerRow) -> bool:
-    return row.ended_ms is None or (row.ended_by == "peer" and peers.is_latest(tx, row))
 
 
 def _consequences(tx: Tx, peer: PeerRow) -> list[str]:
@@ -105,7 +84,7 @@ def end(
     except RecordError as error:
         raise MbxError("owner-required", f"the record is not to be believed: {error}") from error
     peer = peers.latest(tx, wanted.peer)
-    if peer is None or not _is_listed(tx, peer):
+    if peer is None or not is_listed(tx, peer):
         raise unknown(tx, wanted.label)
     if peer.label != wanted.label:
         raise MbxError("conflict", f"{wanted.label} is called {peer.label} now", DRAFT_AGAIN)

@@ -10,6 +10,8 @@ from mbx.daemon.floor import Floor, FollowedFloor
 from mbx.daemon.journal import Journal
 from mbx.daemon.secondplace import SecondPlace
 from mbx.store import owners
+from mbx.store.database import Tx
+from mbx.store.peers import PAGE_ROWS, save_identity
 from tests.support.estate import Estate, key
 from tests.support.office import nobody
 from tests.support.owner import TERMINAL
@@ -154,6 +156,40 @@ def test_a_recipient_on_a_host_of_another_owner_is_refused_with_a_next_step(esta
 def test_a_recipient_that_nobody_has_is_refused(estate: Estate, to: str, code: str) -> None:
     wanted = {"act": "policy", "to": [to], "level": "ask", "from": ["local"]}
     assert estate.here.refusal(nobody(), "owner.draft", **wanted).code == code
+
+
+def test_a_crowd_on_another_host_hides_nobody_that_a_policy_names(estate: Estate) -> None:
+    estate.add("pi", "eve", 30)
+    crowd = estate.here.peer_nos["pi"]
+
+    def fill(tx: Tx) -> None:
+        for number in range(PAGE_ROWS):
+            save_identity(
+                tx,
+                crowd,
+                f"{number:026}",
+                name=f"agent-{number}",
+                role="dev",
+                description="",
+                retired=False,
+                now_ms=1,
+            )
+
+    estate.here.do(fill)
+    wanted = {"to": ["ana"], "level": "ask", "from": ["role:dev@lap"]}
+    assert '"name":"ben"' in estate.owner.draft("policy", **wanted)["payload"]
+    wanted = {"act": "policy", "to": ["ana"], "level": "ask", "from": ["bne@lap"]}
+    refusal = estate.here.refusal(nobody(), "owner.draft", **wanted)
+    assert refusal.facts["suggestions"] == ["ben@lap"]
+
+
+@pytest.mark.parametrize("source", ["host:lab", "ben@lab", "role:dev@lab"])
+def test_a_host_that_nobody_is_paired_with_is_refused_with_the_labels_close_to_it(
+    estate: Estate, source: str
+) -> None:
+    wanted = {"act": "policy", "to": ["ana"], "level": "ask", "from": [source]}
+    refusal = estate.here.refusal(nobody(), "owner.draft", **wanted)
+    assert (refusal.code, refusal.facts["suggestions"]) == ("not-paired", ["lap"])
 
 
 def test_a_draft_that_was_made_for_other_hosts_is_made_again(estate: Estate) -> None:

@@ -11,7 +11,7 @@ from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState, claimable
 from mbx.core.limits import LIST_MAX_ROWS, QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX, WAKE_DAY_MS
 from mbx.core.policy import Policy
-from mbx.daemon import auditing, chainlist, floor, listing, peerlist, unpairing
+from mbx.daemon import auditing, chainlist, floor, listing, peerlabels, peerlist
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.effects import Mend
 from mbx.daemon.gate import Open
@@ -97,7 +97,7 @@ def _wakes(context: Context, tx: Tx, held: list[LeaseRow]) -> Result:
 
 def _network(context: Context, tx: Tx) -> Result:
     """Paired hosts as `peers.list` shows them, and where this host listens for them."""
-    rows, state = unpairing.listed(tx), context.network()
+    rows, state = peerlabels.listed(tx), context.network()
     return {
         "peers": [peerlist.shown(context, tx, row) for row in rows[:LIST_MAX_ROWS]],
         "queue_max": QUEUE_MESSAGES_MAX,

@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from mbx.core.limits import INTEGER_MAX
-from mbx.daemon import peerlist, unpairing
+from mbx.daemon import peerlabels, peerlist
 from mbx.daemon.context import Answer, Context
 from mbx.daemon.effects import Effect, Ping
 from mbx.daemon.gate import Open
@@ -18,7 +18,7 @@ def _read_list(params: Params) -> bool:
 
 
 def _list(context: Context, tx: Tx, caller: Open, every: bool) -> Answer:
-    rows = peers.everything(tx) if every else unpairing.listed(tx)
+    rows = peers.everything(tx) if every else peerlabels.listed(tx)
     return Answer(
         {
             "host": context.host.key_id,
@@ -37,7 +37,7 @@ def _show(context: Context, tx: Tx, caller: Open, label: str) -> Answer:
     """Also one that has ended, if no other is called so. Raises MbxError not-paired."""
     peer = peers.called(tx, label)
     if peer is None:
-        raise unpairing.unknown(tx, label)
+        raise peerlabels.unknown(tx, label)
     return Answer(peerlist.in_full(context, tx, peer))
 
 
@@ -58,9 +58,7 @@ def _ping(context: Context, tx: Tx, caller: Open, request: PingRequest) -> Answe
 
     `asked_ms` is on the daemon's monotonic clock. Raises MbxError not-paired.
     """
-    peer = peers.by_label(tx, request.label)
-    if peer is None:
-        raise unpairing.unknown(tx, request.label)
+    peer = peerlabels.standing(tx, request.label)
     now_ms = context.facts.started_ms + context.uptime_ms
     link = context.link(peer.no)
     stands = link is not None and link.stands

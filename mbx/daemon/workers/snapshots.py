@@ -39,7 +39,7 @@ from mbx.store import identities, leases, unread, waiting
 from mbx.store.database import Committed, Outcome, Tx
 from mbx.store.sessions import SessionRow
 from mbx.store.unread import Unread
-from mbx.telling import take_back, tell, told
+from mbx.telling import take_back, tell
 
 _PAUSE_S: Final = 0.05
 """Between two readings: a mailbox that is written to all the time costs twenty a second."""
@@ -201,10 +201,7 @@ class Snapshots:
         session = self._sessions.get(key)
         if session is None or session.shown is None:
             return set(nos)
-        try:
-            mark = told(self._files.told_path(session.own))
-        except OSError:
-            return set(nos)
+        mark = self._files.told(session.own)
         if is_all_shown and 0 < session.shown.newest <= mark:
             return set()
         seen = {row.no for row in session.shown.rows if row.mark <= mark}
