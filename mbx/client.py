@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from mbx import __version__
+from mbx import PROTOCOL, __version__
 from mbx.core.errors import EXIT_STATUS, MbxError
 from mbx.paths import Paths, printable, quoted
 from mbx.wire import (
@@ -24,7 +24,6 @@ from mbx.wire import (
     request,
 )
 
-PROTOCOL: Final = 1
 ANSWER_S: Final = 4.5
 """Connecting, asking and repeating together; with the start of Python an error comes within 5 s."""
 PAUSE_FIRST_S: Final = 0.01

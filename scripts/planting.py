@@ -20,8 +20,7 @@ DAMAGED_PAGE: Final = (
 OTHER_VERSION: Final = """
 import sys, mbx
 mbx.__version__ = "9.9.9"
-from mbx.daemon import dispatch
-dispatch.PROTOCOL = int(sys.argv[1])
+mbx.PROTOCOL = int(sys.argv[1])
 from mbx.daemon.__main__ import main
 sys.exit(main(["--foreground"]))
 """

@@ -24,8 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from mbx import __version__
-from mbx.client import PROTOCOL
+from mbx import PROTOCOL, __version__
 from mbx.core.keys import SigningKey, crockford, key_id
 from mbx.core.pairing_code import RANDOM_BYTES, PairingCode
 from mbx.core.record import signed_bytes

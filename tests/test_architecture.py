@@ -25,7 +25,7 @@ from tests.support.rules import (
 )
 
 # Importer -> the parts of mbx that it may import. The longest matching importer counts; "mbx" as a
-# target is the version number and nothing else.
+# target is the version and the number of the local protocol, nothing else.
 LAYERS: dict[str, set[str]] = {
     "mbx": set(),
     "mbx.__main__": {"mbx", "mbx.cli", "mbx.connector", "mbx.hooks", "mbx.run"},

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from mbx import __version__
+from mbx import PROTOCOL, __version__
 from mbx.core.endpoints import Endpoint
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Lineage
@@ -18,7 +18,7 @@ from mbx.daemon import booting, hooktool
 from mbx.daemon.booting import Boot
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.credentials import Credentials
-from mbx.daemon.dispatch import PROTOCOL, Dispatcher, Work
+from mbx.daemon.dispatch import Dispatcher, Work
 from mbx.daemon.effects import (
     Arrived,
     Authorised,

@@ -34,9 +34,6 @@ from mbx.store.bindings import Binding
 from mbx.store.database import Tx, Unit
 from mbx.store.leases import LeaseRow
 
-PROTOCOL: Final = 1
-"""The version of the local protocol."""
-
 _ADMIT: Final[Mapping[Access, Callable[[Tx, Caller], Principal]]] = {
     Access.OPEN: gate.admit_open,
     Access.SESSION: gate.admit_session,

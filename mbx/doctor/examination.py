@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from mbx import __version__
-from mbx.client import PROTOCOL, Clock
+from mbx import PROTOCOL, __version__
+from mbx.client import Clock
 from mbx.core.errors import MbxError
 from mbx.core.limits import LOG_FILES_KEPT
 from mbx.doctor import (

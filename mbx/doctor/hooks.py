@@ -2,13 +2,14 @@
 
 from typing import Final
 
+from mbx.core.limits import HOOK_MISSES_MAX
 from mbx.doctor.files import Entry
 from mbx.doctor.verdict import Check, Level, span
 
 RECENT_MS: Final = 24 * 60 * 60 * 1000
 """A miss within a day is a warning; one before that is history."""
 
-_DIGITS_MAX: Final = 7
+_DIGITS_MAX: Final = len(str(HOOK_MISSES_MAX))
 
 
 def misses(

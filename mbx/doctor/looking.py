@@ -7,8 +7,8 @@ import stat
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mbx import __version__
-from mbx.client import PROTOCOL, Clock
+from mbx import PROTOCOL, __version__
+from mbx.client import Clock
 from mbx.doctor.files import Entry, Kind
 from mbx.doctor.places import Command, Mount, Space, mount_of
 from mbx.doctor.serving import Locks, Probe, Process, holder_of_lock

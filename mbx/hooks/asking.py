@@ -6,9 +6,9 @@ No answer is counted: `down` where nobody listens, `slow` where somebody does wh
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from mbx import __version__
+from mbx import PROTOCOL, __version__
 from mbx.core.limits import HOOK_DEADLINE_MS
 from mbx.telling import count_miss
 from mbx.wire import Connection, ConnectionLost, NoAnswer, WireError, encode, request
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mbx.hooks.place import Place
-
-_PROTOCOL: Final = 1
 
 
 def ask(
@@ -29,7 +27,7 @@ def ask(
     `key`: the conversation (cli, id) as which the connection says hello. `wishes`: an environment
     whose MBX_AGENT and MBX_ROLE the owner set at the launch.
     """
-    hello: dict[str, Any] = {"protocol": _PROTOCOL, "client": __version__}
+    hello: dict[str, Any] = {"protocol": PROTOCOL, "client": __version__}
     if key is not None:
         hello["session"] = {"cli": key[0], "id": key[1]}
     for wish, variable in (("agent", "MBX_AGENT"), ("role", "MBX_ROLE")):

@@ -49,9 +49,10 @@ decide() { # ends the script, or sets act and own
     [ -d "$folder" ] || exit
     [ -f "$folder/down" ] && read -r missed rest <"$folder/down"
     case $missed in
-    '' | *[!0-9]* | ???????*) missed=0 ;;
+    '' | *[!0-9]* | ????????????*) missed=0 ;;
     esac
-    [ -h "$folder/down" ] || printf '%s\n' "$((missed + 1))" >"$folder/down"
+    [ "$missed" -lt @MISSES@ ] && missed=$((missed + 1)) || missed=@MISSES@
+    [ -h "$folder/down" ] || printf '%s\n' "$missed" >"$folder/down"
     exit
   fi
 

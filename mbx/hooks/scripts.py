@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from mbx.core.clients import CLIENTS, NOTHING, STATUS, STATUS_LINES, command_line
-from mbx.core.limits import SNAPSHOT_MAX_BYTES, SNAPSHOT_STALE_MS
+from mbx.core.limits import HOOK_MISSES_MAX, SNAPSHOT_MAX_BYTES, SNAPSHOT_STALE_MS
 from mbx.hooks.events import BLOCKS
 from mbx.hooks.place import SHELLS, STEPS_MAX
 from mbx.paths import Paths, quoted
@@ -64,6 +64,7 @@ def scripts(paths: Paths, started: Sequence[str] | None = None) -> tuple[Script,
         "HOME": quoted(paths.home()),
         "PROGRAM": words,
         "BLOCKS": str(BLOCKS),
+        "MISSES": str(HOOK_MISSES_MAX),
         "EVENTS": _lines(_events()),
         "STATUS": " | ".join(_by_status()),
         "VARIABLES": _lines(_variables()),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mbx.core.limits import HOOK_MISSES_MAX
 from tests.support.daemon import MBX, Daemon, fresh_home, fresh_name
 from tests.support.hooks import Client, context_of, put_scripts
 from tests.support.shells import BASH, Finished, Shell, bare_environment, look_alike
@@ -80,6 +81,20 @@ def test_a_dead_daemon_keeps_hooks_silent_and_is_counted_as_down(
         assert silent(client.status_line())
         assert int((folder / "down").read_text().split()[0]) == 5  # the guard asks nobody
         assert not (folder / "slow").exists()
+
+
+@pytest.mark.parametrize("more", [-2, -1, 0, 1])
+def test_a_script_counts_misses_up_to_a_limit(
+    own_daemon: Daemon, tmp_path: Path, more: int
+) -> None:
+    with Client(own_daemon, tmp_path / "one") as client:
+        own_daemon.kill()
+        folder = Path(client.paths.snapshots_dir())
+        (folder / "fresh").unlink()
+        (folder / "down").write_text(f"{HOOK_MISSES_MAX + more}\n")
+        assert silent(client.hook("prompt"))
+        counted = min(HOOK_MISSES_MAX + more + 1, HOOK_MISSES_MAX)
+        assert (folder / "down").read_text() == f"{counted}\n"
 
 
 @pytest.mark.parametrize("content", ["", "x\n", "99999999999999999999999999\n", "-1\n", "1e9\n"])

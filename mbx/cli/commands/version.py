@@ -1,9 +1,8 @@
 """`mbx version`."""
 
-from mbx import __version__
+from mbx import PROTOCOL, __version__
 from mbx.cli.command import command
 from mbx.cli.session import Session
-from mbx.client import PROTOCOL
 
 
 @command("version", "Print the version.", examples="mbx version\nmbx version --json")

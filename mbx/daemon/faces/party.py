@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from mbx import __version__
+from mbx import PROTOCOL, __version__
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Claim, Lineage, SessionKey
 from mbx.core.limits import CLI_NAME_MAX_CHARS, SESSION_ID_MAX_CHARS
 from mbx.core.terminal import Terminal
 from mbx.daemon import processes
 from mbx.daemon.context import Answer
-from mbx.daemon.dispatch import PROTOCOL, Work
+from mbx.daemon.dispatch import Work
 from mbx.daemon.faces.pipes import Pipes
 from mbx.daemon.gate import NO_GRANT, Access, Caller
 from mbx.daemon.journal import whence
