@@ -76,6 +76,14 @@ class Client:
         """What is to be done at one of its events; "" for nothing."""
         return next((act for act, name in self.events.items() if name == event), "")
 
+    def heeded(self) -> dict[str, str]:
+        """Of `events` those that it is wired for: its hook has something to do or to say there."""
+        return {
+            act: event
+            for act, event in self.events.items()
+            if act in (START, END) or self.forms[act] != NOTHING
+        }
+
 
 _CLAUDE = "SessionStart UserPromptSubmit PostToolUse Stop SessionEnd PreToolUse"
 
@@ -127,6 +135,11 @@ a plugin, which tells of new sessions this way."""
 
 STATUS_LINES: Final = ("claude", "kimi", "qwen")
 """Clients that run a command for a line of their screen."""
+
+
+HOOK_SCRIPT = "hook.sh"
+STATUS_LINE_SCRIPT = "statusline.sh"
+"""What clients run, in ``HOME/bin``."""
 
 
 def command_line(home: str, script: str, *words: str) -> str:

@@ -278,9 +278,7 @@ def _clients(situation: Situation) -> list[Check]:
     visit, paths = situation.visit, situation.paths
     path = visit.environ.get("PATH", os.defpath)
     program = installer.program_of(visit.argument_zero, sys.executable, path)
-    installation = installer.installation_of(
-        paths, visit.environ, program, has_hook_tool=scripts.HAS_HOOK_TOOL
-    )
+    installation = installer.installation_of(paths, visit.environ, program)
     machine = installer.machine_of(visit.environ)
     wanted = scripts.scripts_for(installation)
     setting = installer.Setting(machine, installation, wanted, visit.user_id)

@@ -12,14 +12,18 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from mbx.core.clients import CLIENTS, NOTHING, STATUS, STATUS_LINES, command_line
+from mbx.core.clients import (
+    CLIENTS,
+    HOOK_SCRIPT,
+    STATUS,
+    STATUS_LINE_SCRIPT,
+    STATUS_LINES,
+    command_line,
+)
 from mbx.core.limits import HOOK_MISSES_MAX, SNAPSHOT_MAX_BYTES, SNAPSHOT_STALE_MS
 from mbx.hooks.events import BLOCKS
 from mbx.hooks.place import SHELLS, STEPS_MAX
 from mbx.paths import Paths, quoted
-
-HOOK: Final = "hook.sh"
-STATUS_LINE: Final = "statusline.sh"
 
 _ENTRY: Final = "from mbx.hooks.events import run; run()"
 
@@ -41,12 +45,12 @@ def program() -> tuple[str, ...]:
 
 def hook_command(paths: Paths, cli: str, event: str) -> str:
     """What a client runs at an event, for ever."""
-    return command_line(paths.home(), HOOK, cli, event)
+    return command_line(paths.home(), HOOK_SCRIPT, cli, event)
 
 
 def statusline_command(paths: Paths, cli: str) -> str:
     """What a client runs for its status line."""
-    return command_line(paths.home(), STATUS_LINE, cli)
+    return command_line(paths.home(), STATUS_LINE_SCRIPT, cli)
 
 
 def scripts(paths: Paths, started: Sequence[str] | None = None) -> tuple[Script, Script]:
@@ -70,7 +74,7 @@ def scripts(paths: Paths, started: Sequence[str] | None = None) -> tuple[Script,
         "VARIABLES": _lines(_variables()),
     }
     line = {**common, "CLIENTS": " | ".join(STATUS_LINES)}
-    return (Script(HOOK, _filled(HOOK, hook)), Script(STATUS_LINE, _filled(STATUS_LINE, line)))
+    return _script(HOOK_SCRIPT, hook), _script(STATUS_LINE_SCRIPT, line)
 
 
 def opencode_plugin(paths: Paths, started: Sequence[str] | None = None) -> str:
@@ -82,6 +86,10 @@ def opencode_plugin(paths: Paths, started: Sequence[str] | None = None) -> str:
         "BYTES": str(SNAPSHOT_MAX_BYTES),
     }
     return _filled("opencode.js", values)
+
+
+def _script(name: str, values: dict[str, str]) -> Script:
+    return Script(name, _filled(name, values))
 
 
 def _filled(name: str, values: dict[str, str]) -> str:
@@ -96,9 +104,8 @@ def _events() -> Iterable[str]:
     """One arm for each act that can come to something, so that other events cost nothing."""
     acts: dict[str, list[str]] = {}
     for client in CLIENTS.values():
-        for act, event in client.events.items():
-            if act in ("start", "end") or client.forms[act] != NOTHING:
-                acts.setdefault(act, []).append(f"'{client.name} {event}'")
+        for act, event in client.heeded().items():
+            acts.setdefault(act, []).append(f"'{client.name} {event}'")
     for act, words in acts.items():
         yield f"{' | '.join(words)}) act={act} ;;"
 

@@ -73,12 +73,7 @@ class Client(NamedTuple):
 
 def events_of(cli: str) -> tuple[str, ...]:
     """The events of a client at which its hook has something to do or to say."""
-    client = hooks.CLIENTS[cli]
-    return tuple(
-        event
-        for act, event in client.events.items()
-        if act in (hooks.START, hooks.END) or client.forms[act] != hooks.NOTHING
-    )
+    return tuple(hooks.CLIENTS[cli].heeded().values())
 
 
 def server(installation: Installation, **more: Any) -> dict[str, Any]:
@@ -107,7 +102,7 @@ def grouped_hook(
     **group: Any,
 ) -> Element:
     """A hook in the form that Claude Code gave the world: a group that holds it alone."""
-    if by_tool and installation.has_hook_tool:
+    if by_tool:
         hook = installation.tool_hook(event) | {"timeout": timeout}
     else:
         hook = {"type": "command", "command": installation.hook(cli, event), "timeout": timeout}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from mbx.core.clients import command_line
+from mbx.core.clients import HOOK_SCRIPT, STATUS_LINE_SCRIPT, command_line
 
 SERVER: Final = "mbx"
 """The name of the MCP server, and of the skill."""
@@ -27,7 +27,8 @@ Whose = Literal["mine", "another's", "foreign"]
 
 _LINE: Final = re.compile(
     r'(?:\[ ! -r "[^"]*(?:\\.[^"]*)*" \] \|\| )?'  # not run where the script is gone
-    r'sh "((?:[^"\\]|\\.)+)/bin/(?:hook|statusline)\.sh" .*',
+    r'sh "((?:[^"\\]|\\.)+)/bin/'
+    rf'(?:{re.escape(HOOK_SCRIPT)}|{re.escape(STATUS_LINE_SCRIPT)})" .*',
     re.DOTALL,
 )
 _ESCAPED: Final = re.compile(r"\\([\\\"$`])")
@@ -38,22 +39,22 @@ class Installation(NamedTuple):
 
     `program` is how it is started (absolute), `environ` what an entry must set so that it is this
     one (empty for the usual home), `usual_home` the home of an entry that sets nothing.
-    `has_hook_tool` says whether its MCP server has the tool for hooks.
+    `whose_tool`: whose the client's MCP server entry is, whose tool its hooks call.
     """
 
     program: tuple[str, ...]
     home: str
     environ: Mapping[str, str]
     usual_home: str
-    has_hook_tool: bool = False
+    whose_tool: Whose = "mine"
 
     def hook(self, cli: str, event: str) -> str:
         """The command line of a hook. It never changes: Codex trusts it letter by letter."""
-        return command_line(self.home, "hook.sh", cli, event)
+        return command_line(self.home, HOOK_SCRIPT, cli, event)
 
     def status_line(self, cli: str) -> str:
         """The command line of a status line."""
-        return command_line(self.home, "statusline.sh", cli)
+        return command_line(self.home, STATUS_LINE_SCRIPT, cli)
 
     def tool_hook(self, event: str) -> dict[str, Any]:
         """A hook that calls the tool instead of a process."""
@@ -88,8 +89,8 @@ class Installation(NamedTuple):
         if not isinstance(hook, dict):
             return "foreign"
         if hook.get("type") == "mcp_tool":
-            is_mine = hook.get("server") == SERVER and hook.get("tool") == HOOK_TOOL
-            return "mine" if is_mine else "foreign"
+            is_ours = hook.get("server") == SERVER and hook.get("tool") == HOOK_TOOL
+            return self.whose_tool if is_ours else "foreign"
         return self.whose_line(hook.get("command", hook.get("bash")))
 
     def _whose(self, home: object) -> Whose:

@@ -11,7 +11,7 @@ from mbx.setup.client import Document, Machine, Scripts
 from mbx.setup.clients import BY_NAME, CLIENTS, Trace, look_for
 from mbx.setup.entries import Installation
 from mbx.setup.ledger import Ledger, Record, digest
-from mbx.setup.plan import Change, planned
+from mbx.setup.plan import Change, is_anothers, planned
 from mbx.setup.steps import Refused
 
 
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
 
 
 def installation_of(
-    paths: Paths, environ: Mapping[str, str], program: tuple[str, ...], *, has_hook_tool: bool
+    paths: Paths, environ: Mapping[str, str], program: tuple[str, ...]
 ) -> Installation:
     """The installation that an environment leads to. Raises MbxError `usage`."""
     usual = Paths.from_environ({"HOME": home_of_user(environ)})
@@ -70,7 +70,7 @@ def installation_of(
                 f"{printable(text)} is no UTF-8: settings of agent CLIs cannot hold it",
                 "install mbx, and set MBX_HOME, below folders with plain names",
             )
-    return Installation(program, paths.home(), given, usual.home(), has_hook_tool)
+    return Installation(program, paths.home(), given, usual.home())
 
 
 def program_of(argument_zero: str, executable: str, path: str) -> tuple[str, ...]:
@@ -120,6 +120,10 @@ def plan(
 
 def _client_plan(setting: Setting, trace: Trace, ledger: Ledger, installing: bool) -> ClientPlan:
     documents = trace.client.documents(setting.machine, setting.installation, setting.scripts)
+    if any(is_anothers(document, setting.user_id) for document in documents):
+        # Hooks that call a tool do not say of which home: they are whose the server is.
+        installation = setting.installation._replace(whose_tool="another's")
+        documents = trace.client.documents(setting.machine, installation, setting.scripts)
     return ClientPlan(
         trace,
         tuple(

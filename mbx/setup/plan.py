@@ -6,11 +6,12 @@ from typing import Final, Literal, NamedTuple
 
 from mbx.setup import files
 from mbx.setup.client import MARKER, Document
+from mbx.setup.entries import SERVER
 from mbx.setup.files import Content
 from mbx.setup.jsontext import Json
 from mbx.setup.ledger import Ledger, Record, digest
-from mbx.setup.steps import Language, Path, Refused
-from mbx.setup.wishes import fulfilled, is_there, undone
+from mbx.setup.steps import Language, Path, Refused, at
+from mbx.setup.wishes import Member, fulfilled, is_there, undone
 
 Act = Literal["unchanged", "write", "remove", "refused"]
 
@@ -64,6 +65,19 @@ def planned(document: Document, ledger: Ledger, user_id: int, *, installing: boo
         return _without_entries(document, old, record, ledger)
     except Refused as refusal:
         return Change(document.path, "refused", why=str(refusal))
+
+
+def is_anothers(document: Document, user_id: int) -> bool:
+    """Whether the server entry that belongs into a file is there, of mbx with another home."""
+    for wish in document.wishes:
+        if isinstance(wish, Member) and wish.path[-1] == SERVER:
+            try:
+                text = _text(files.read(document.path, user_id))
+                found = at(_language(document).read(text), wish.path)
+            except Refused:  # which `planned` tells
+                return False
+            return wish.whose(found) == "another's"
+    return False
 
 
 def _with_entries(document: Document, old: Content) -> Change:

@@ -1,15 +1,11 @@
 """Where setup gets what hooks run: the files of `mbx.hooks`, joined here and nowhere else."""
 
 import os
-from typing import Final
 
 from mbx.hooks.scripts import opencode_plugin, scripts
 from mbx.paths import Paths
 from mbx.setup.client import Scripts
 from mbx.setup.entries import Installation
-
-HAS_HOOK_TOOL: Final = True
-"""Whether the MCP server of this version has `mbx_hook`, so that hooks can do without a process."""
 
 
 def scripts_for(installation: Installation) -> Scripts:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from mbx.core.clients import command_line
+from mbx.core.clients import HOOK_SCRIPT, command_line
 from tests.cli.conftest import MBX, Desk
 
 
@@ -142,7 +142,7 @@ def test_every_line_that_was_entered_runs_in_silence(place: Desk) -> None:
     ]
     settings = json.loads((place.home.parent / ".claude/settings.json").read_text())
     lines.append(settings["statusLine"]["command"])
-    assert command_line(os.path.realpath(place.home), "hook.sh", "codex", "Stop") in lines
+    assert command_line(os.path.realpath(place.home), HOOK_SCRIPT, "codex", "Stop") in lines
     for line in lines:
         done = subprocess.run(
             ["sh", "-c", line],

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from mbx.core.clients import HOOK_SCRIPT, STATUS_LINE_SCRIPT
 from mbx.doctor import clients
 from tests.setup.conftest import Place
 
@@ -41,12 +42,12 @@ def test_a_script_that_is_old_is_a_warning_and_one_that_is_gone_a_fault(tmp_path
     place = Place(tmp_path)
     place.clients("kimi-cli")
     place.run()
-    (place.home / "bin/hook.sh").unlink()
-    (place.home / "bin/statusline.sh").write_text("old")
+    (place.home / "bin" / HOOK_SCRIPT).unlink()
+    (place.home / "bin" / STATUS_LINE_SCRIPT).write_text("old")
     assert [(level, detail.split(" ")[0]) for level, detail in said(place)] == [
         ("ok", "kimi-cli:"),
-        ("fail", f"{place.installation.home}/bin/hook.sh"),
-        ("warn", f"{place.installation.home}/bin/statusline.sh"),
+        ("fail", f"{place.installation.home}/bin/{HOOK_SCRIPT}"),
+        ("warn", f"{place.installation.home}/bin/{STATUS_LINE_SCRIPT}"),
     ]
     place.run()
     assert said(place) == [("ok", "kimi-cli: set up")]

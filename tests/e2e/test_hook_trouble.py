@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mbx.core.clients import HOOK_SCRIPT, STATUS_LINE_SCRIPT
 from mbx.core.limits import HOOK_MISSES_MAX
 from tests.support.daemon import MBX, Daemon, fresh_home, fresh_name
 from tests.support.hooks import Client, context_of, put_scripts
@@ -120,12 +121,12 @@ def test_without_any_daemon_nothing_is_said_started_or_made(tmp_path: Path) -> N
         for event in ("SessionStart", "UserPromptSubmit", "Stop", "SessionEnd", "PreToolUse"):
             text = json.dumps({"session_id": "abc", "reason": "logout"})
             for command in (
-                f"sh {home}/bin/hook.sh claude {event}",
+                f"sh {home}/bin/{HOOK_SCRIPT} claude {event}",
                 f"{MBX} hook {event} --cli claude",
             ):
                 done = shell.run(f"echo '{text}' | {command}")
                 assert silent(done), command
-        assert silent(shell.run(f"sh {home}/bin/statusline.sh claude </dev/null"))
+        assert silent(shell.run(f"sh {home}/bin/{STATUS_LINE_SCRIPT} claude </dev/null"))
         assert silent(shell.run(f"{MBX} statusline claude </dev/null"))
     assert sorted(str(path) for path in home.rglob("*")) == before
 
@@ -164,7 +165,7 @@ def test_a_client_that_reads_no_answer_gets_no_trouble(own_daemon: Daemon, tmp_p
         other.register(fresh_name("ben"))
         other.mbx(f"send --to {name} --subject s -m b")
         client.await_status(f"mbx {name}: 1 unread")
-        command = f"sh {client.paths.home()}/bin/hook.sh claude UserPromptSubmit"
+        command = f"sh {client.paths.home()}/bin/{HOOK_SCRIPT} claude UserPromptSubmit"
         assert silent(client.run(f"{command} </dev/null >&-"))
         assert silent(client.run(f"{command} <&- 2>&- >/dev/full"))
         # What nobody got was not announced.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mbx.core.clients import CLIENTS
+from mbx.core.clients import CLIENTS, HOOK_SCRIPT, STATUS_LINE_SCRIPT
 from tests.support.daemon import MBX, Daemon, fresh_name
 from tests.support.hooks import Client, context_of, conversation
 from tests.support.mcp import Harness
@@ -347,7 +347,9 @@ def test_any_input_ends_in_silence_and_changes_nothing(
         done = client.hook_raw(CLIENTS["claude"].events[act], raw)
         assert silent(done), (act, done)
     for words in ("", "claude", "claude NoSuchEvent", "nobody Stop", "claude 'Stop; false'"):
-        assert silent(client.run(f"sh {client.paths.home()}/bin/hook.sh {words} </dev/null")), words
+        assert silent(
+            client.run(f"sh {client.paths.home()}/bin/{HOOK_SCRIPT} {words} </dev/null")
+        ), words
     assert daemon.state_hash() == before
     assert client.mbx("whoami")["session"]["id"] == client.conversation
 
@@ -357,7 +359,7 @@ def test_an_input_that_never_ends_is_not_waited_for(start: Start) -> None:
     name = fresh_name("ana")
     client.register(name)
     fifo = client.folder / "endless"
-    command = f"sh {client.paths.home()}/bin/hook.sh claude"
+    command = f"sh {client.paths.home()}/bin/{HOOK_SCRIPT} claude"
     client.run(f"mkfifo {fifo}; exec 9<>{fifo}")
     assert silent(client.run(f"{command} UserPromptSubmit <&9"))
     assert silent(client.run(f"{command} SessionStart <&9", timeout_s=5))
@@ -377,10 +379,10 @@ def test_a_client_below_a_client_is_told_nothing_of_the_one_above(
         program = look_alike(tmp_path / f"inner-{inner}", inner)
         for act in ("prompt", "tool", "stop", "end"):
             word = CLIENTS[inner].events[act]
-            hook = f"sh {outer.paths.home()}/bin/hook.sh {inner} {word}; :"
+            hook = f"sh {outer.paths.home()}/bin/{HOOK_SCRIPT} {inner} {word}; :"
             done = outer.run(f"echo '{event}' | {program} --norc -c '{hook}'")
             assert silent(done), (inner, act)
-        line = f"sh {outer.paths.home()}/bin/statusline.sh claude; :"
+        line = f"sh {outer.paths.home()}/bin/{STATUS_LINE_SCRIPT} claude; :"
         assert silent(outer.run(f"{program} --norc -c '{line}' </dev/null"))
     assert outer.mbx("whoami")["agent"] == name
     assert "1 new" in context_of(outer.hook("prompt"))

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mbx.core.clients import CLIENTS, command_line
+from mbx.core.clients import CLIENTS, HOOK_SCRIPT, command_line
 from mbx.hooks.scripts import (
-    HOOK,
     hook_command,
     opencode_plugin,
     program,
@@ -30,7 +29,7 @@ def _line(script: str, words: str) -> str:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_script_that_is_gone_holds_nobody_up(tmp_path: Path, shell: str) -> None:
-    line = command_line(str(tmp_path), HOOK, "claude", "UserPromptSubmit")
+    line = command_line(str(tmp_path), HOOK_SCRIPT, "claude", "UserPromptSubmit")
     done = subprocess.run([shell, "-c", line], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 

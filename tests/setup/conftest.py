@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mbx.core.clients import HOOK_SCRIPT, STATUS_LINE_SCRIPT
 from mbx.setup import installer
 from mbx.setup.client import Machine, Scripts
 from mbx.setup.clients import CLIENTS
@@ -28,7 +29,7 @@ FOLDERS = {
 class Place:
     """A user's home below a folder, and mbx's own beside it."""
 
-    def __init__(self, folder: Path, *, name: str = "mbx", has_hook_tool: bool = False) -> None:
+    def __init__(self, folder: Path, *, name: str = "mbx") -> None:
         self.user = folder / "user"
         self.user.mkdir(exist_ok=True)
         self.home = folder / name
@@ -39,13 +40,12 @@ class Place:
             os.path.realpath(self.home),
             {"MBX_HOME": os.path.realpath(self.home)},
             str(self.user / ".local/share/mbx"),
-            has_hook_tool,
         )
         folder_of_scripts = self.home / "bin"
         self.scripts = Scripts(
             {
-                str(folder_of_scripts / "hook.sh"): "# written by mbx setup\nexit 0\n",
-                str(folder_of_scripts / "statusline.sh"): "# written by mbx setup\nexit 0\n",
+                str(folder_of_scripts / HOOK_SCRIPT): "# written by mbx setup\nexit 0\n",
+                str(folder_of_scripts / STATUS_LINE_SCRIPT): "# written by mbx setup\nexit 0\n",
             },
             "export const Mbx = async () => ({})\n",
         )

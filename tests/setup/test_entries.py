@@ -90,7 +90,7 @@ def test_only_what_is_not_usual_is_written_into_entries(tmp_path: Path) -> None:
     def given(**environ: str) -> object:
         environ["HOME"] = str(tmp_path)
         paths = Paths.from_environ(environ)
-        return installer.installation_of(paths, environ, ("/m",), has_hook_tool=False).environ
+        return installer.installation_of(paths, environ, ("/m",)).environ
 
     usual = os.path.realpath(tmp_path / ".local/share/mbx")
     assert given() == {}
@@ -103,9 +103,7 @@ def test_only_what_is_not_usual_is_written_into_entries(tmp_path: Path) -> None:
 def test_a_home_that_settings_cannot_hold_is_refused(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path), "MBX_HOME": os.fsdecode(b"/a\xff")}
     with pytest.raises(MbxError, match="no UTF-8"):
-        installer.installation_of(
-            Paths.from_environ(environ), environ, ("/m",), has_hook_tool=False
-        )
+        installer.installation_of(Paths.from_environ(environ), environ, ("/m",))
 
 
 def test_the_program_is_named_by_where_it_really_is(tmp_path: Path) -> None:

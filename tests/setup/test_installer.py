@@ -212,7 +212,7 @@ def test_doubled_hooks_become_one(place: Place) -> None:
 def test_another_installation_takes_over_and_taking_out_the_first_leaves_it(
     place: Place, tmp_path: Path
 ) -> None:
-    place.clients("claude", "kimi")
+    place.clients("claude", "codex", "kimi")
     place.run()
     other = Place(tmp_path, name="other")
     plan = other.run()
@@ -222,8 +222,12 @@ def test_another_installation_takes_over_and_taking_out_the_first_leaves_it(
     assert str(place.home) not in entered[".claude/settings.json"][0].decode()
     place.take_out()
     left = other.seen()
-    for path in (".claude.json", ".claude/settings.json", ".kimi-code/config.toml"):
+    files = (".claude.json", ".claude/settings.json", ".kimi-code/config.toml")
+    for path in (*files, ".codex/config.toml", ".codex/hooks.json"):
         assert left[path] == entered[path]
+    other.take_out()
+    place.take_out()
+    assert not any(b"mbx" in content for content, _ in other.seen().values())
 
 
 def test_the_usual_home_is_written_into_no_entry_and_an_old_one_is_taken_out(place: Place) -> None:
@@ -343,8 +347,7 @@ def test_only_one_setup_of_a_home_runs_at_a_time(place: Place) -> None:
     second.unlock()
 
 
-def test_tool_hooks_are_entered_where_the_server_has_the_tool(tmp_path: Path) -> None:
-    place = Place(tmp_path, has_hook_tool=True)
+def test_hooks_call_the_tool_where_the_client_can_and_else_a_process(place: Place) -> None:
     place.clients("codex", "claude")
     place.run()
     for name, event in ((".codex/hooks.json", "SessionStart"), (".claude/settings.json", "Stop")):

@@ -15,7 +15,7 @@ from mbx.setup.clients import BY_NAME
 from mbx.setup.installer import Plan, Setting
 from mbx.setup.ledger import Ledger
 from mbx.setup.plan import Change
-from mbx.setup.scripts import HAS_HOOK_TOOL, scripts_for
+from mbx.setup.scripts import scripts_for
 from mbx.setup.steps import Refused
 from mbx.wire import JsonObject
 
@@ -75,9 +75,7 @@ def setup(session: Session, only: str | None, dry_run: bool, uninstall: bool, ye
 def _setting(session: Session) -> Setting:
     environ = session.environ
     program = installer.program_of(sys.argv[0], sys.executable, environ.get("PATH", os.defpath))
-    installation = installer.installation_of(
-        session.paths, environ, program, has_hook_tool=HAS_HOOK_TOOL
-    )
+    installation = installer.installation_of(session.paths, environ, program)
     scripts = scripts_for(installation)
     return Setting(installer.machine_of(environ), installation, scripts, os.geteuid())
 
