@@ -54,7 +54,7 @@ def take(context: Context, tx: Tx, peer: PeerRow, record: Record) -> tuple[Effec
     applying.audit_act(
         context, tx, record.kind, record, host=peer.label, version=entry.version, **told
     )
-    followed.extend(tx, peer.key_id, entry.version, record.digest)
+    followed.extend(tx, peer.key_id, entry.version)
     place = Followed(peer.key_id, entry.version)
     applied = Applied({"host": peer.label, **told}, followed=place)
     return tuple(applying.kept(context, tx, record, applied).effects)

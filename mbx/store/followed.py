@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from mbx.store.database import Tx
 
 _COLUMNS: Final = (
-    "SELECT f.chain, f.first_version, f.version, f.digest, f.ended_version,"
+    "SELECT f.chain, f.first_version, f.ended_version,"
     " (SELECT p.label FROM peers AS p WHERE p.key_id = f.chain ORDER BY p.no DESC LIMIT 1)"
     " FROM followed_chains AS f"
 )
@@ -17,12 +17,10 @@ _ONE: Final = _COLUMNS + " WHERE f.chain = ?"
 
 
 class FollowedRow(NamedTuple):
-    """One chain; see the migration for what each column says. `label`: ours for its host."""
+    """One chain; see the migrations for what each column says. `label`: ours for its host."""
 
     chain: str
     first_version: int
-    version: int
-    digest: bytes
     ended_version: int
     label: str
 
@@ -38,13 +36,12 @@ def find(tx: Tx, chain: str) -> FollowedRow | None:
     return FollowedRow(*row) if row else None
 
 
-def extend(tx: Tx, chain: str, version: int, digest: bytes) -> None:
+def extend(tx: Tx, chain: str, version: int) -> None:
     """A record of the chain is kept; the first one is where our knowledge begins."""
     tx.run(
-        "INSERT INTO followed_chains (chain, first_version, version, digest)"
-        " VALUES (?1, ?2, ?2, ?3)"
-        " ON CONFLICT (chain) DO UPDATE SET version = ?2, digest = ?3 WHERE version < ?2",
-        (chain, version, digest),
+        "INSERT INTO followed_chains (chain, first_version, version) VALUES (?1, ?2, ?2)"
+        " ON CONFLICT (chain) DO UPDATE SET version = ?2 WHERE version < ?2",
+        (chain, version),
     )
 
 

@@ -226,6 +226,21 @@ def test_a_store_that_is_no_file_is_named_and_not_waited_for(
     assert caught.value.code == "store-damaged"
 
 
+def test_a_followed_chain_keeps_its_place_when_its_digest_goes(tmp_path: Path) -> None:
+    path, chain = str(tmp_path / "store.db"), "c" * 26
+    connection = open_store(path, migrations()[:9])
+    connection.execute(
+        "INSERT INTO followed_chains (chain, first_version, version, digest, ended_version)"
+        " VALUES (?, 2, 7, ?, 3)",
+        (chain, b"d" * 32),
+    )
+    connection.commit()
+    connection.close()
+    connection = open_store(path)
+    assert connection.execute("SELECT * FROM followed_chains").fetchall() == [(chain, 2, 7, 3)]
+    connection.close()
+
+
 def test_a_store_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StoreFailure, match=r"store\.db"):
