@@ -15,12 +15,14 @@ from mbx import PROTOCOL, __version__
 from mbx.core.errors import EXIT_STATUS, MbxError
 from mbx.paths import Paths, printable, quoted
 from mbx.wire import (
+    WISHES,
     Connection,
     ConnectionLost,
     JsonObject,
     NoAnswer,
     WireError,
     encode,
+    introduction,
     request,
 )
 
@@ -73,13 +75,10 @@ def hello_params(paths: Paths, environ: Mapping[str, str], *, holder: bool = Fal
     `holder` makes the calling process itself the session, as `mbx run` does. MBX_AGENT and MBX_ROLE
     are what the owner wished for this session at its launch.
     """
-    params: JsonObject = {"protocol": PROTOCOL, "client": __version__}
-    cli, session_id = environ.get("MBX_CLI"), environ.get("MBX_SESSION")
     if holder:
-        return params | {"holder": "self"}
-    for wish, variable in (("agent", "MBX_AGENT"), ("role", "MBX_ROLE")):
-        if environ.get(variable):
-            params[wish] = environ[variable]
+        return introduction({}) | {"holder": "self"}
+    params = introduction(environ)
+    cli, session_id = environ.get("MBX_CLI"), environ.get("MBX_SESSION")
     if cli and session_id:
         params["session"] = {"cli": cli, "id": session_id}
         token = _token_of(paths.session_file(cli, session_id))
@@ -94,7 +93,7 @@ def _is_of_a_session(method: str) -> bool:
 
 
 def _without_wishes(environ: Mapping[str, str]) -> Mapping[str, str]:
-    return {key: text for key, text in environ.items() if key not in ("MBX_AGENT", "MBX_ROLE")}
+    return {key: text for key, text in environ.items() if key not in WISHES.values()}
 
 
 class Client:

@@ -21,6 +21,9 @@ SHORT_RUN_PARENT = "/tmp"  # noqa: S108  (the folder in it is checked by `check_
 """Where the run folder goes when the socket's path would be too long for the kernel."""
 
 
+SOCKET = "mbx.sock"
+"""The daemon's socket, in the run folder."""
+
 _MARKS = frozenset(
     (
         "daemon.lock",
@@ -29,7 +32,7 @@ _MARKS = frozenset(
         "owner.key",
         "tls.key",
         "store.db",
-        "mbx.sock",
+        SOCKET,
         "start.lock",
     )
 )
@@ -60,7 +63,7 @@ class Paths:
         asked = environ.get("MBX_HOME")
         home = _resolved("MBX_HOME" if asked else "HOME", asked or _default_home(environ))
         run = _resolved("MBX_RUN", environ.get("MBX_RUN") or os.path.join(home, "run"))
-        if len(os.fsencode(os.path.join(run, "mbx.sock"))) > SOCKET_PATH_MAX_BYTES:
+        if len(os.fsencode(os.path.join(run, SOCKET))) > SOCKET_PATH_MAX_BYTES:
             run = _short_run(run)
         return cls(home, run)
 
@@ -74,7 +77,7 @@ class Paths:
 
     def socket_path(self) -> str:
         """The daemon's unix socket; at most `SOCKET_PATH_MAX_BYTES` bytes."""
-        return os.path.join(self.run_dir(), "mbx.sock")
+        return os.path.join(self.run_dir(), SOCKET)
 
     def store_path(self) -> str:
         """The SQLite file, which only the daemon opens."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from mbx.client import Client
 from mbx.core.errors import MbxError
-from mbx.wire import JsonObject
+from mbx.wire import WISHES, JsonObject
 
 NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126
@@ -38,7 +38,7 @@ _SI_KERNEL: Final = 0x80
 _PYTHON_IGNORES: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 """What Python ignores at its start and a command expects to find as it was."""
 
-OF_THIS_CONVERSATION: Final = ("MBX_CLI", "MBX_SESSION", "MBX_AGENT", "MBX_ROLE")
+OF_THIS_CONVERSATION: Final = ("MBX_CLI", "MBX_SESSION", *WISHES.values())
 """Variables that would let the command act for another conversation or claim another identity."""
 
 

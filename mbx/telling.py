@@ -18,14 +18,15 @@ if TYPE_CHECKING:  # `typing` itself is too heavy for a hook
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _KEPT_BYTES = 64
+_HOUR_MS = 3_600_000
 
 
-def tell(path: str, newest: int, say: Callable[[int], bool], stop_hour: int | None = None) -> bool:
+def tell(path: str, newest: int, say: Callable[[int], bool], stop_ms: int | None = None) -> bool:
     """Say what is newer than what was told; whether that was done.
 
     `say` gets the mark that was told last and answers whether it said something: only then is
-    `newest` kept. While somebody else is saying it, nothing is said. With `stop_hour` (hours since
-    1970) it keeps a turn going, which is done so many times an hour and no more. Raises OSError.
+    `newest` kept. While somebody else is saying it, nothing is said. With `stop_ms` (the time, UTC)
+    it keeps a turn going, which is done so many times an hour and no more. Raises OSError.
     """
     descriptor = os.open(path, _FLAGS, 0o600)
     try:
@@ -38,9 +39,9 @@ def tell(path: str, newest: int, say: Callable[[int], bool], stop_hour: int | No
         told, hour, stops = _numbers(os.pread(descriptor, _KEPT_BYTES, 0))
         if newest <= told:
             return False
-        if stop_hour is not None:
-            stops = stops + 1 if hour == stop_hour else 1
-            hour = stop_hour
+        if stop_ms is not None:
+            before, hour = hour, stop_ms // _HOUR_MS
+            stops = stops + 1 if hour == before else 1
             if stops > HOOK_STOPS_HOUR_MAX:
                 return False
         if not say(told):

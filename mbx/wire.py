@@ -7,13 +7,17 @@ Deadlines are points of the caller's monotonic clock, in seconds.
 import _socket
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from mbx import PROTOCOL, __version__
 from mbx.core.limits import REQUEST_LINE_MAX_BYTES
 
 JsonObject = dict[str, Any]
 """A decoded JSON object; whoever uses a field knows its type from the contract."""
+
+WISHES: Final = {"agent": "MBX_AGENT", "role": "MBX_ROLE"}
+"""What the owner wishes for a session at its launch: the field of hello, and the variable."""
 
 LINE_MAX_BYTES: Final = REQUEST_LINE_MAX_BYTES
 """Lists and reads stop at half of it; the draft of a letter is as long as its request will be."""
@@ -39,6 +43,12 @@ class NoAnswer(Exception):
     def __init__(self, *, written: bool) -> None:
         super().__init__("no answer in time")
         self.written = written
+
+
+def introduction(wishes: Mapping[str, str]) -> JsonObject:
+    """What every hello says; with what an environment, perhaps an empty one, wishes."""
+    named = {field: wishes[name] for field, name in WISHES.items() if wishes.get(name)}
+    return {"protocol": PROTOCOL, "client": __version__, **named}
 
 
 def encode(message: JsonObject) -> bytes:

@@ -24,10 +24,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from mbx import PROTOCOL, __version__
 from mbx.core.keys import SigningKey, crockford, key_id
 from mbx.core.pairing_code import RANDOM_BYTES, PairingCode
 from mbx.core.record import signed_bytes
+from mbx.wire import introduction
 from scripts.pairedhosts import plant_peer
 from scripts.terminals import bare_environment
 
@@ -215,7 +215,7 @@ class Speaker:
     def hello(self, **said: Any) -> Exchange:
         """The first line of a connection; unless it says more, the process is the session."""
         told = said or {"holder": "self"}
-        return self.ask("hello", {"protocol": PROTOCOL, "client": __version__, **told})
+        return self.ask("hello", {**introduction({}), **told})
 
     def close(self) -> None:
         """End the session."""

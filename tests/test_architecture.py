@@ -61,7 +61,7 @@ LAYERS: dict[str, set[str]] = {
     "mbx.kernel": {"mbx.core", "mbx.kernel"},
     "mbx.paths": {"mbx.core"},
     "mbx.seclusion": set(),
-    "mbx.wire": {"mbx.core"},
+    "mbx.wire": {"mbx", "mbx.core"},
     "mbx.client": {"mbx", "mbx.core", "mbx.paths", "mbx.wire"},
     "mbx.launch": {"mbx", "mbx.core", "mbx.paths", "mbx.wire", "mbx.client"},
     "mbx.run": {"mbx", "mbx.core", "mbx.paths", "mbx.wire", "mbx.client", "mbx.launch"},

@@ -8,6 +8,8 @@ import pytest
 from mbx.core.limits import HOOK_MISSES_MAX, HOOK_STOPS_HOUR_MAX
 from mbx.telling import count_miss, take_back, tell, told
 
+HOUR_MS = 3_600_000
+
 
 def test_each_mark_is_told_once_and_later_ones_again(tmp_path: Path) -> None:
     path, heard = str(tmp_path / "told"), list[int]()
@@ -75,11 +77,12 @@ def test_a_file_that_says_nothing_counts_as_none(tmp_path: Path, content: bytes)
 
 def test_turns_are_kept_going_so_often_an_hour_and_no_more(tmp_path: Path) -> None:
     path = str(tmp_path / "told")
-    done = [tell(path, mark, lambda told: True, 5) for mark in range(1, HOOK_STOPS_HOUR_MAX + 2)]
+    marks, hour_ms = range(1, HOOK_STOPS_HOUR_MAX + 2), 5 * HOUR_MS
+    done = [tell(path, mark, lambda told: True, hour_ms) for mark in marks]
     assert done == [True] * HOOK_STOPS_HOUR_MAX + [False]
     assert tell(path, 100, lambda told: True)  # a prompt tells it all the same
-    assert not tell(path, 101, lambda told: True, 5)
-    assert tell(path, 102, lambda told: True, 6)
+    assert not tell(path, 101, lambda told: True, hour_ms + HOUR_MS - 1)
+    assert tell(path, 102, lambda told: True, hour_ms + HOUR_MS)
 
 
 def test_a_link_or_a_pipe_in_its_place_is_left_alone(tmp_path: Path) -> None:

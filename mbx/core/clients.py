@@ -6,10 +6,12 @@ table says and does nothing. Loaded by every hook, so nothing heavy is imported.
 
 from __future__ import annotations
 
+from mbx.core.limits import SESSION_ID_MAX_CHARS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself is too heavy for a hook
     from collections.abc import Mapping
-    from typing import Final
+    from typing import Final, TypeGuard
 
 START = "start"
 PROMPT = "prompt"
@@ -132,6 +134,14 @@ CLIENTS: Final[Mapping[str, Client]] = {
 }
 """Client (the word of ``hook.sh CLI EVENT``) -> its hooks. OpenCode has
 a plugin, which tells of new sessions this way."""
+
+
+def is_session_id(given: object) -> TypeGuard[str]:
+    """Whether a client may call a conversation so."""
+    return (
+        isinstance(given, str) and 1 <= len(given) <= SESSION_ID_MAX_CHARS and given.isprintable()
+    )
+
 
 STATUS_LINES: Final = ("claude", "kimi", "qwen")
 """Clients that run a command for a line of their screen."""

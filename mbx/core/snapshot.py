@@ -19,7 +19,16 @@ HELD = "held"
 PENDING = "pending"
 SHARED = "shared"
 
-_VERSION = "1"
+FRESH = "fresh"
+"""The file of the daemon's sign of life."""
+
+DOWN = "down"
+SLOW = "slow"
+"""The files in which hooks count that they found no daemon, and that one did not answer."""
+
+VERSION = "1"
+"""The first word of a snapshot: of another version nothing is believed."""
+
 _NAMED_MAX: Final = 3
 _NAME_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-@.")
 _NEXT = "Next: mbx_inbox."
@@ -77,7 +86,7 @@ class Snapshot:
     def as_text(self) -> str:
         """Its file. The first line is for shells: words without a blank, in this order."""
         head = (
-            _VERSION,
+            VERSION,
             self.cli,
             self.state,
             self.own,
@@ -121,7 +130,7 @@ def parse(text: str) -> Snapshot | None:
     """The snapshot in a file; None for one that is none, or of another version."""
     lines = text.split("\n")
     head = lines[0].split(" ")
-    if len(lines) < 4 or len(head) != 8 or head[0] != _VERSION:
+    if len(lines) < 4 or len(head) != 8 or head[0] != VERSION:
         return None
     _, cli, state, own, newest, _, unread, name = head
     try:
@@ -132,6 +141,11 @@ def parse(text: str) -> Snapshot | None:
         return Snapshot(cli, lines[1], own, state, name, int(unread), int(newest), rows)
     except ValueError:
         return None
+
+
+def told_name(own: str) -> str:
+    """The file in which is kept what a session was told, by what no other process goes by."""
+    return f"{own}.told"
 
 
 def is_fresh(beat_ms: int, now_ms: int) -> bool:

@@ -12,11 +12,10 @@ from typing import Final
 
 from mbx import telling
 from mbx.core.limits import SNAPSHOT_MAX_BYTES
-from mbx.core.snapshot import Snapshot, parse
+from mbx.core.snapshot import DOWN, FRESH, SLOW, Snapshot, parse, told_name
 from mbx.paths import Paths, make_folder, session_name
 
-FRESH = "fresh"
-KEPT: Final = frozenset((FRESH, "down", "slow"))
+KEPT: Final = frozenset((FRESH, DOWN, SLOW))
 """The sign of life, and the misses that hooks count."""
 
 
@@ -55,7 +54,7 @@ class SnapshotFiles:
 
     def told_path(self, own: str) -> str:
         """Where is kept what a session was told."""
-        return self._path(f"{own}.told")
+        return self._path(told_name(own))
 
     def remove(self, cli: str, called: str) -> None:
         """A conversation has ended, or is called otherwise now."""
@@ -68,7 +67,7 @@ class SnapshotFiles:
 
     def forget_told(self, own: str) -> None:
         """What a session was told counts no more: it is told again."""
-        self._unlink(f"{own}.told")
+        self._unlink(told_name(own))
 
     def beat(self, uptime_ms: int | None) -> None:
         """Give a sign of life. Raises OSError."""

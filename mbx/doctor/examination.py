@@ -14,6 +14,7 @@ from mbx import PROTOCOL, __version__
 from mbx.client import Clock
 from mbx.core.errors import MbxError
 from mbx.core.limits import LOG_FILES_KEPT
+from mbx.core.snapshot import DOWN, SLOW
 from mbx.doctor import (
     authority,
     clients,
@@ -174,7 +175,7 @@ def _files(situation: Situation) -> list[Check]:
         files.wal(wal),
         *files.log(log, user_id, looking.last_bytes(log[0].path, _LOG_TAIL_BYTES)),
         *files.leftovers(_new_files(paths), situation.now_ms),
-        *hooks.misses(_counted(paths, "down"), _counted(paths, "slow"), situation.now_ms),
+        *hooks.misses(_counted(paths, DOWN), _counted(paths, SLOW), situation.now_ms),
     ]
 
 

@@ -7,13 +7,20 @@ import stat
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mbx import PROTOCOL, __version__
 from mbx.client import Clock
 from mbx.doctor.files import Entry, Kind
 from mbx.doctor.places import Command, Mount, Space, mount_of
 from mbx.doctor.serving import Locks, Probe, Process, holder_of_lock
 from mbx.paths import Paths, is_of_others, link_words
-from mbx.wire import Connection, ConnectionLost, NoAnswer, WireError, encode, request
+from mbx.wire import (
+    Connection,
+    ConnectionLost,
+    NoAnswer,
+    WireError,
+    encode,
+    introduction,
+    request,
+)
 
 PROBE_S: Final = 2.5
 """How long the daemon may take for hello and status."""
@@ -276,9 +283,8 @@ def _unopened(error: OSError) -> Probe:
 
 def _converse(connection: Connection, pid: int | None, started: float, clock: Clock) -> Probe:
     # No word of the caller's conversation: a session that arrives may be given an identity.
-    introduction = {"protocol": PROTOCOL, "client": __version__}
     try:
-        lines = _lines(0, ("hello", introduction), ("daemon.status", {}))
+        lines = _lines(0, ("hello", introduction({})), ("daemon.status", {}))
         connection.send(lines, started + PROBE_S)
         hello = connection.receive(started + PROBE_S)
         status = connection.receive(started + PROBE_S)

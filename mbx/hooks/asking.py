@@ -8,10 +8,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from mbx import PROTOCOL, __version__
 from mbx.core.limits import HOOK_DEADLINE_MS
+from mbx.core.snapshot import DOWN, SLOW
 from mbx.telling import count_miss
-from mbx.wire import Connection, ConnectionLost, NoAnswer, WireError, encode, request
+from mbx.wire import (
+    Connection,
+    ConnectionLost,
+    NoAnswer,
+    WireError,
+    encode,
+    introduction,
+    request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,21 +35,18 @@ def ask(
     `key`: the conversation (cli, id) as which the connection says hello. `wishes`: an environment
     whose MBX_AGENT and MBX_ROLE the owner set at the launch.
     """
-    hello: dict[str, Any] = {"protocol": PROTOCOL, "client": __version__}
+    hello = introduction(wishes)
     if key is not None:
         hello["session"] = {"cli": key[0], "id": key[1]}
-    for wish, variable in (("agent", "MBX_AGENT"), ("role", "MBX_ROLE")):
-        if wishes.get(variable):
-            hello[wish] = wishes[variable]
     lines = encode(request(0, "hello", hello)) + encode(request(1, "session.hook", dict(params)))
     deadline = time.monotonic() + HOOK_DEADLINE_MS / 1000
     try:
         connection = Connection.open(place.socket_path(), time.monotonic, deadline)
     except (NoAnswer, BlockingIOError):
-        count_miss(place.miss_path("slow"))
+        count_miss(place.miss_path(SLOW))
         return None
     except OSError:
-        count_miss(place.miss_path("down"))
+        count_miss(place.miss_path(DOWN))
         return None
     try:
         connection.send(lines, deadline)
@@ -51,9 +56,9 @@ def ask(
                 result = told.get("result")
                 return result if isinstance(result, dict) else None
     except NoAnswer:
-        count_miss(place.miss_path("slow"))
+        count_miss(place.miss_path(SLOW))
     except ConnectionLost:
-        count_miss(place.miss_path("down"))
+        count_miss(place.miss_path(DOWN))
     except WireError:
         pass
     finally:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 
-from mbx.core.limits import HOOK_INPUT_MAX_BYTES, SESSION_ID_MAX_CHARS
+from mbx.core.clients import is_session_id
+from mbx.core.limits import HOOK_INPUT_MAX_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself is too heavy for a hook
@@ -68,9 +69,7 @@ def _object(raw: bytes) -> Mapping[str, Any] | None:
 def session_of(event: Mapping[str, Any], field: str) -> str | None:
     """The conversation that an event names, if it is one that can be."""
     value = event.get(field)
-    if not isinstance(value, str) or not 1 <= len(value) <= SESSION_ID_MAX_CHARS:
-        return None
-    return value if value.isprintable() else None
+    return value if is_session_id(value) else None
 
 
 def is_of_subagent(event: Mapping[str, Any]) -> bool:

@@ -14,6 +14,7 @@ import time
 
 from mbx.core.clients import CLIENTS, END, GUARD, NOTHING, START, STATUS, STOP, output
 from mbx.core.limits import HOOK_DEADLINE_MS
+from mbx.core.snapshot import SLOW
 from mbx.hooks import event as events
 from mbx.hooks.deadline import arm, counts_in
 from mbx.hooks.place import Place
@@ -34,7 +35,6 @@ _GOES_ON = ("clear", "compact")
 """A session that only goes on claims nothing that was wished at its launch: it may have given that
 back."""
 
-_HOUR_S = 3_600
 _WAIT_S = 0.005
 
 
@@ -91,7 +91,7 @@ def _run(given: Given, environ: Mapping[str, str]) -> int:
     if not act:
         return 0
     place = Place.of(given.folder, given.own, environ)
-    counts_in(place.miss_path("slow"))
+    counts_in(place.miss_path(SLOW))
     event = events.read(0)
     called = events.session_of(event, given.client.session_field)
     if act == GUARD:
@@ -137,8 +137,8 @@ def _announce(given: Given, place: Place, act: str, snapshot: Snapshot) -> int:
         status = _say(given, act, text)
         return True
 
-    hour = int(time.time()) // _HOUR_S if act == STOP else None
-    tell(place.told_path(snapshot.own), snapshot.newest, say, hour)
+    stop_ms = int(time.time() * 1000) if act == STOP else None
+    tell(place.told_path(snapshot.own), snapshot.newest, say, stop_ms)
     return status
 
 

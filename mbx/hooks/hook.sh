@@ -40,19 +40,19 @@ decide() { # ends the script, or sets act and own
 
   # Whether the daemon lives.
   beat='' now=${began%%.*}
-  [ -f "$folder/fresh" ] && read -r beat <"$folder/fresh"
+  [ -f "$folder/@FRESH@" ] && read -r beat <"$folder/@FRESH@"
   case $beat in
   '' | *[!0-9]* | ????????????*) beat=-1 ;;
   esac
   if [ -n "$now" ] && { [ $((now - beat)) -gt @STALE@ ] || [ "$now" -lt "$beat" ] || [ "$beat" -lt 0 ]; }; then
     missed=0
     [ -d "$folder" ] || exit
-    [ -f "$folder/down" ] && read -r missed rest <"$folder/down"
+    [ -f "$folder/@DOWN@" ] && read -r missed rest <"$folder/@DOWN@"
     case $missed in
     '' | *[!0-9]* | ????????????*) missed=0 ;;
     esac
     [ "$missed" -lt @MISSES@ ] && missed=$((missed + 1)) || missed=@MISSES@
-    [ -h "$folder/down" ] || printf '%s\n' "$missed" >"$folder/down"
+    [ -h "$folder/@DOWN@" ] || printf '%s\n' "$missed" >"$folder/@DOWN@"
     exit
   fi
 
@@ -60,7 +60,7 @@ decide() { # ends the script, or sets act and own
   [ -f "$folder/$own" ] || exit
   version='' its='' state='' newest=0 waking=0 called='' current='' told=0
   { read -r version its state name newest waking rest && read -r called; } <"$folder/$own" || exit
-  [ "$version $its" = "1 $harness" ] || exit
+  [ "$version $its" = "@VERSION@ $harness" ] || exit
   [ "$act" = end ] && return
   if [ "$state" = shared ]; then
     [ "$newest" -gt 0 ] && return
@@ -70,7 +70,7 @@ decide() { # ends the script, or sets act and own
 @VARIABLES@
   esac
   [ -z "$current" ] || [ "$current" = "$called" ] || return 0
-  [ -f "$folder/$own.told" ] && read -r told rest <"$folder/$own.told"
+  [ -f "$folder/$own@TOLD@" ] && read -r told rest <"$folder/$own@TOLD@"
   case $told in
   '' | *[!0-9]*) told=0 ;;
   esac

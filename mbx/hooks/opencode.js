@@ -19,7 +19,7 @@ function text(name) {
 }
 
 function isFresh() {
-  const beat = text("fresh").trim()
+  const beat = text("@FRESH@").trim()
   let now
   try {
     now = Math.floor(parseFloat(readFileSync("/proc/uptime", "utf8")))
@@ -48,7 +48,7 @@ function snapshot(session) {
   }
   const lines = found.split("\n")
   const head = lines[0].split(" ")
-  if (lines.length < 4 || head.length !== 8 || head[0] !== "1" || head[1] !== "opencode") return null
+  if (lines.length < 4 || head.length !== 8 || head[0] !== "@VERSION@" || head[1] !== "opencode") return null
   if (own() && head[3] !== own() && !head[3].startsWith(own() + "-")) return null
   const rows = lines.slice(3, -1).map((line) => line.split(" "))
   return { state: head[2], own: head[3], newest: Number(head[4]), unread: head[6], name: head[7], rows }
@@ -58,7 +58,7 @@ function snapshot(session) {
 function news(session) {
   const now = snapshot(session)
   if (now === null || now.state !== "held" || !(now.newest > 0)) return ""
-  const kept = now.own + ".told"
+  const kept = now.own + "@TOLD@"
   const told = Number(/^[0-9]*/.exec(text(kept))[0] || 0)
   if (now.newest <= told) return ""
   const fresh = now.rows.filter((row) => Number(row[1]) > told)

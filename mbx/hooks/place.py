@@ -6,7 +6,7 @@ import os
 import stat
 
 from mbx.core.limits import SNAPSHOT_MAX_BYTES
-from mbx.core.snapshot import SHARED, Snapshot, is_fresh, parse
+from mbx.core.snapshot import FRESH, SHARED, Snapshot, is_fresh, parse, told_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself is too heavy for a hook
@@ -58,15 +58,17 @@ class Place:
 
     def told_path(self, own: str) -> str:
         """Where is kept what a session was told."""
-        return os.path.join(self.folder, f"{own}.told")
+        return os.path.join(self.folder, told_name(own))
 
     def miss_path(self, kind: str) -> str:
-        """Where hooks count what they missed: `slow` or `down`."""
+        """Where hooks count what they missed: `SLOW` or `DOWN`."""
         return os.path.join(self.folder, kind)
 
     def socket_path(self) -> str:
         """The daemon's socket."""
-        return os.path.join(os.path.dirname(self.folder), "mbx.sock")
+        from mbx.paths import SOCKET
+
+        return os.path.join(os.path.dirname(self.folder), SOCKET)
 
     def guarded(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """The folders that are mbx's own, as real paths."""
@@ -81,7 +83,7 @@ class Place:
         try:
             with open("/proc/uptime", "rb") as file:
                 now_ms = int(float(file.read(64).split()[0]) * 1000)
-            beat_ms = int(self._text("fresh")) * 1000
+            beat_ms = int(self._text(FRESH)) * 1000
         except (OSError, ValueError, IndexError):
             return self._is_fresh_by_date()
         return is_fresh(beat_ms, now_ms + 999)
@@ -90,7 +92,7 @@ class Place:
         import time
 
         try:
-            seen = os.stat(os.path.join(self.folder, "fresh"))
+            seen = os.stat(os.path.join(self.folder, FRESH))
         except OSError:
             return False
         return not os.path.exists("/proc/uptime") and is_fresh(

@@ -21,10 +21,12 @@ from mbx.core.clients import (
     command_line,
 )
 from mbx.core.limits import HOOK_MISSES_MAX, SNAPSHOT_MAX_BYTES, SNAPSHOT_STALE_MS
+from mbx.core.snapshot import DOWN, FRESH, VERSION, told_name
 from mbx.hooks.events import BLOCKS
 from mbx.hooks.place import SHELLS, STEPS_MAX
 from mbx.paths import Paths, quoted
 
+_FILES: Final = {"FRESH": FRESH, "DOWN": DOWN, "TOLD": told_name(""), "VERSION": VERSION}
 _ENTRY: Final = "from mbx.hooks.events import run; run()"
 
 
@@ -57,6 +59,7 @@ def scripts(paths: Paths, started: Sequence[str] | None = None) -> tuple[Script,
     """Both scripts, mode 0700. `started`: the words that start `mbx.hooks.events` (`program`)."""
     words = " ".join(quoted(word) for word in started or program())
     common = {
+        **_FILES,
         "FOLDER": quoted(paths.snapshots_dir()),
         "SHELLS": " | ".join(sorted(SHELLS)),
         "STEPS": str(STEPS_MAX),
@@ -80,6 +83,7 @@ def scripts(paths: Paths, started: Sequence[str] | None = None) -> tuple[Script,
 def opencode_plugin(paths: Paths, started: Sequence[str] | None = None) -> str:
     """The module for OpenCode's folder of plugins."""
     values = {
+        **_FILES,
         "FOLDER": json.dumps(paths.snapshots_dir()),
         "PROGRAM": json.dumps(list(started or program())),
         "STALE": str(SNAPSHOT_STALE_MS // 1000),

@@ -16,7 +16,7 @@ esac
 now='' beat=
 [ -r /proc/uptime ] && read -r now rest </proc/uptime
 now=${now%%.*}
-[ -f "$folder/fresh" ] && read -r beat <"$folder/fresh"
+[ -f "$folder/@FRESH@" ] && read -r beat <"$folder/@FRESH@"
 case $now$beat in
 '' | *[!0-9]* | ????????????????????*) exit 0 ;;
 esac
@@ -39,5 +39,5 @@ while [ "$steps" -gt 0 ]; do
 done
 [ -f "$folder/$own" ] || exit 0
 { read -r version its rest && read -r called && read -r text; } <"$folder/$own" || exit 0
-[ "$version $its" = "1 $harness" ] && [ -n "$text" ] && printf '%s\n' "$text"
+[ "$version $its" = "@VERSION@ $harness" ] && [ -n "$text" ] && printf '%s\n' "$text"
 exit 0

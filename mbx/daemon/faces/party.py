@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mbx import PROTOCOL, __version__
+from mbx.core.clients import is_session_id
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Claim, Lineage, SessionKey
 from mbx.core.limits import CLI_NAME_MAX_CHARS, SESSION_ID_MAX_CHARS
@@ -255,10 +256,9 @@ def _session_key(said: object) -> SessionKey | None:
     cli, session_id = (said.get("cli"), said.get("id")) if isinstance(said, dict) else (None, None)
     if (
         not isinstance(cli, str)
-        or not isinstance(session_id, str)
         or not 1 <= len(cli) <= CLI_NAME_MAX_CHARS
-        or not 1 <= len(session_id) <= SESSION_ID_MAX_CHARS
-        or not (cli + session_id).isprintable()
+        or not cli.isprintable()
+        or not is_session_id(session_id)
     ):
         raise MbxError(
             "usage",

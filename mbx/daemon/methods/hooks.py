@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from mbx.core.clients import is_session_id
 from mbx.core.errors import MbxError
 from mbx.core.limits import SESSION_ID_MAX_CHARS
 from mbx.daemon import granting, resuming
@@ -31,9 +32,7 @@ def _read(params: Params) -> HookRequest:
         params.choice("event", _EVENTS) or "called", params.optional_string("session")
     )
     called = request.called
-    if called is not None and not (
-        1 <= len(called) <= SESSION_ID_MAX_CHARS and called.isprintable()
-    ):
+    if called is not None and not is_session_id(called):
         raise MbxError(
             "usage", f"session must be printable, at most {SESSION_ID_MAX_CHARS} characters"
         )

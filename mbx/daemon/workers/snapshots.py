@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from mbx.core.evidence import Lineage, Process, own_id
 from mbx.core.lease import LeaseState
 from mbx.core.limits import SNAPSHOT_BEAT_MS, SNAPSHOT_ROWS_MAX, SNAPSHOTS_MAX
-from mbx.core.snapshot import HELD, PENDING, SHARED, Row, Snapshot
+from mbx.core.snapshot import HELD, PENDING, SHARED, Row, Snapshot, told_name
 from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import Work
 from mbx.daemon.effects import (
@@ -50,7 +50,6 @@ _CATCH_UP_LOOKS: Final = 20
 _PIECE: Final = 16
 """Sessions that are read in one unit: a brief one stays below a millisecond."""
 
-_HOUR_MS: Final = 3_600_000
 _SWEEP_BEATS: Final = 20
 """The folder is looked through once a minute."""
 
@@ -181,9 +180,8 @@ class Snapshots:
             said.extend(text for text in (make(shown, told),) if text)
             return bool(said)
 
-        hour = None if stop_ms is None else stop_ms // _HOUR_MS
         try:
-            tell(self._files.told_path(session.own), shown.newest, say, hour)
+            tell(self._files.told_path(session.own), shown.newest, say, stop_ms)
         except OSError:
             return ""
         return said[0] if said else ""
@@ -331,7 +329,7 @@ class Snapshots:
         kept = set[str]()
         for session in self._sessions.values():
             own = session.own
-            kept |= {session_name(session.cli, session.called), own, f"{own}.told"}
+            kept |= {session_name(session.cli, session.called), own, told_name(own)}
             kept.add(own_id(session.process))
         self._try(lambda: self._files.keep_only(kept))
 
