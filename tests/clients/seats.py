@@ -19,6 +19,9 @@ PROMPT: Final = "look for mail"
 """What the human says. Without a question mark: in some clients that opens the help."""
 
 
+_FINISH_S: Final = 90.0
+
+
 def _param(client: Client) -> object:
     marks = () if client.executable() else (pytest.mark.skip(reason="not installed"),)
     return pytest.param(client, id=client.name, marks=marks)
@@ -92,6 +95,19 @@ def prepared(daemon: Daemon, line: str) -> None:
         if any(line in text.split("\n") for text in map(_text, folder.iterdir())):
             return
     raise AssertionError(f"no session is told {line!r}")
+
+
+def finish(process: "subprocess.Popen[str]") -> None:
+    """Wait for a client that works at one prompt; it must end well."""
+    out, errors = process.communicate(timeout=_FINISH_S)
+    assert process.returncode == 0, out + errors
+
+
+def resumed(session: Session, daemon: Daemon, name: str) -> str:
+    """What a conversation says that took a name, ended, and is resumed once the name is free."""
+    session.run(PROMPT)
+    free(daemon, name)
+    return session.resume("go on")
 
 
 def _text(path: Path) -> str:

@@ -20,19 +20,11 @@ from mbx.core.message import Party
 from mbx.daemon import relaying
 from mbx.store import outbox, peers
 from mbx.store.database import Committed, Tx
-from tests.support.byzantine import HONEST, NearStage, refusals
+from tests.support.byzantine import HONEST, LABEL, NearStage, near_stage_of_test, refusals
 from tests.support.paired import signed_by
 from tests.support.rogue import Rogue, Turned, fresh_id
 
-LABEL = "rogue-one"
-
-
-@pytest.fixture(name="stage")
-def stage_of_test() -> Iterator[NearStage]:
-    stage = NearStage([LABEL])
-    yield stage
-    stage.honest.hang_up()
-    stage.close()
+__all__ = ["near_stage_of_test"]
 
 
 @pytest.fixture(name="rogue")

@@ -1,7 +1,7 @@
 """The moves of a rogue find what they are for: each rule that is taken out of mbx, one of them."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pytest
@@ -14,19 +14,11 @@ from mbx.core.record import ANY_AUDIENCE, Record, inspect, verify
 from mbx.daemon import relaying
 from mbx.store import identities, messages, peers
 from mbx.store.database import Tx
-from tests.support.byzantine import NearStage
+from tests.support.byzantine import LABEL, NearStage, near_stage_of_test
 from tests.support.moves import play
 from tests.support.moves_of_records import EVERY
 
-LABEL = "rogue-one"
-
-
-@pytest.fixture(name="stage")
-def stage_of_test() -> Iterator[NearStage]:
-    stage = NearStage([LABEL])
-    yield stage
-    stage.honest.hang_up()
-    stage.close()
+__all__ = ["near_stage_of_test"]
 
 
 def claims_count(patch: pytest.MonkeyPatch) -> None:

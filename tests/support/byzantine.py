@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import pytest
+
 from mbx.core.errors import MbxError
 from mbx.core.keys import crockford
 from mbx.core.lines import POLICY_ASK
@@ -36,6 +38,7 @@ from tests.support.rogue import Rogue, SocketWire, Turned, facts_of, fresh_id
 from tests.support.shells import TIMEOUT_S
 
 HONEST: Final = "lap"
+LABEL: Final = "rogue-one"
 RETIRED: Final = fresh_id("an identity that nobody holds any more")
 LOG_GROWTH_MAX_BYTES: Final = 4_096
 """Of the daemon's log, by whatever one move does."""
@@ -572,3 +575,12 @@ class NearStage(Stage):
         context = self.desk.dispatcher.context()
         work = Work(lambda tx: bouncing.continued(context, tx, left), writes=True)
         self._submit(work, lambda outcome: None)
+
+
+@pytest.fixture(name="stage")
+def near_stage_of_test() -> Iterator[NearStage]:
+    """A host in this process, and one rogue that is paired with it: `LABEL`."""
+    stage = NearStage([LABEL])
+    yield stage
+    stage.honest.hang_up()
+    stage.close()

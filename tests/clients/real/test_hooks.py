@@ -8,7 +8,17 @@ import pytest
 from tests.clients.apis import Json
 from tests.clients.clients import CLIENTS, Client
 from tests.clients.fakemodel import FakeModel
-from tests.clients.seats import PROMPT, each_client, free, needs, prepared, register, seated, unheld
+from tests.clients.seats import (
+    PROMPT,
+    each_client,
+    finish,
+    needs,
+    prepared,
+    register,
+    resumed,
+    seated,
+    unheld,
+)
 from tests.clients.terminal import Terminal
 from tests.support.daemon import Daemon, NewHolder, fresh_name
 from tests.support.shells import TmuxPane
@@ -68,8 +78,7 @@ def test_mail_that_comes_while_it_works_is_announced_once_after_a_tool(
             ana.call("mail.send", key="1", **letter(name, kind="status"))
             prepared(daemon, f"mbx {name}: 1 unread")
             model.open("mail is there")
-            out, errors = process.communicate(timeout=90)
-            assert process.returncode == 0, out + errors
+            finish(process)
         model.check()
         assert model.text(-1).count(news) == 1
 
@@ -95,8 +104,7 @@ def test_mail_that_wakes_keeps_a_turn_going_once(
             ana.call("mail.send", key="1", **letter(name))
             prepared(daemon, f"mbx {name}: 1 unread")
             model.open("mail is there")
-            out, errors = process.communicate(timeout=90)
-            assert process.returncode == 0, out + errors
+            finish(process)
         model.check()
         assert model.of()[-1].turn == 3, "it was kept going again"
 
@@ -115,10 +123,7 @@ def test_a_conversation_that_is_resumed_has_its_identity_again(
         {"expect": ["unread"], "reject": ["no-lease"], "text": "It is mine again."},
     ]
     with FakeModel(script) as model:
-        session = seated(client, daemon, tmp_path, model.url)
-        session.run(PROMPT)
-        free(daemon, name)
-        out = session.resume("go on")
+        out = resumed(seated(client, daemon, tmp_path, model.url), daemon, name)
         model.check()
     assert "It is mine again." in out
 

@@ -10,7 +10,17 @@ import pytest
 from tests.clients.apis import Json
 from tests.clients.clients import Client
 from tests.clients.fakemodel import FakeModel
-from tests.clients.seats import PROMPT, each_client, free, own_daemon, register, seated, shown
+from tests.clients.seats import (
+    PROMPT,
+    each_client,
+    finish,
+    free,
+    own_daemon,
+    register,
+    resumed,
+    seated,
+    shown,
+)
 from tests.clients.terminal import Terminal
 from tests.support.daemon import Daemon, NewHolder, fresh_name
 
@@ -72,8 +82,7 @@ def test_a_daemon_killed_in_mid_session_costs_it_nothing(client: Client, tmp_pat
             before = shown(daemon, name)
             daemon.kill()
             model.open("killed")
-            out, errors = process.communicate(timeout=90)
-            assert process.returncode == 0, out + errors
+            finish(process)
         model.check()
         status = daemon.mbx("daemon", "status")
         assert status.returncode == 0, status.stderr
@@ -108,8 +117,7 @@ def test_two_sessions_in_one_folder_are_two_agents(
             model.wait_for(1, "one")
             second.run(PROMPT)
             model.open("other has worked")
-            out, errors = process.communicate(timeout=90)
-            assert process.returncode == 0, out + errors
+            finish(process)
         model.check()
 
 
@@ -130,10 +138,7 @@ def test_a_conversation_that_is_resumed_can_claim_what_it_held(
         {"expect": [f"{name}@"], "text": "It is mine again."},
     ]
     with FakeModel(script) as model:
-        session = seated(client, daemon, tmp_path, model.url)
-        session.run(PROMPT)
-        free(daemon, name)
-        out = session.resume("go on")
+        out = resumed(seated(client, daemon, tmp_path, model.url), daemon, name)
         model.check()
     assert "It is mine again." in out
 
