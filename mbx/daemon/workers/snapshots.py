@@ -44,6 +44,9 @@ from mbx.telling import take_back, tell
 _PAUSE_S: Final = 0.05
 """Between two readings: a mailbox that is written to all the time costs twenty a second."""
 
+_AGAIN_S: Final = 1.0
+"""After a reading that the store refused."""
+
 _CATCH_UP_LOOKS: Final = 20
 """Half a second: then what no row shows counts as untold, and is perhaps said once more."""
 
@@ -363,13 +366,19 @@ class Snapshots:
 
         self._submit(Work(lambda tx: Answer({"facts": _facts(tx, asked)}), False, brief=True), done)
         facts = await future
-        for place, session in enumerate(sessions):
-            if self._sessions.get(session.key) is not session:
-                continue
-            if facts is None:
-                self._mark(session)  # the store refused: what changed is still to be shown
-            else:
-                self._show(session, facts[place])
+        if facts is None:
+            self._put_off(sessions)
+            return
+        for session, fact in zip(sessions, facts, strict=False):
+            if self._sessions.get(session.key) is session:
+                self._show(session, fact)
+
+    def _put_off(self, sessions: Iterable[_Session]) -> None:
+        """The store refused: what changed is still to be shown, with the next change or soon."""
+        for session in sessions:
+            if self._sessions.get(session.key) is session:
+                self._dirty[session.key] = None
+        asyncio.get_running_loop().call_later(_AGAIN_S, self._changed.set)
 
     def _show(self, session: _Session, fact: _Fact) -> None:
         if fact.name is None:
