@@ -36,12 +36,16 @@ class Machine(NamedTuple):
 
 
 class Document(NamedTuple):
-    """One file: entries of ours in a file of the client's, or (`text`) a file of our own."""
+    """One file: entries of ours in a file of the client's, or (`text`) a file of our own.
+
+    `is_shared`: it is the same for every mbx home.
+    """
 
     path: str
     kind: Literal["json", "toml", "file"]
     wishes: tuple[Wish, ...] = ()
     text: str = ""
+    is_shared: bool = False
 
 
 class Scripts(NamedTuple):
@@ -124,4 +128,4 @@ def status_line(installation: Installation, cli: str, *path: str, **more: Any) -
 def skill(folder: str) -> Document:
     """The guide, where the client looks for skills."""
     path = os.path.join(folder, "skills", SERVER, "SKILL.md")
-    return Document(path, "file", text=_SKILL + GUIDE)
+    return Document(path, "file", text=_SKILL + GUIDE, is_shared=True)

@@ -120,10 +120,13 @@ def plan(
 
 def _client_plan(setting: Setting, trace: Trace, ledger: Ledger, installing: bool) -> ClientPlan:
     documents = trace.client.documents(setting.machine, setting.installation, setting.scripts)
-    if any(is_anothers(document, setting.user_id) for document in documents):
+    is_of_other = any(is_anothers(document, setting.user_id) for document in documents)
+    if is_of_other:
         # Hooks that call a tool do not say of which home: they are whose the server is.
         installation = setting.installation._replace(whose_tool="another's")
         documents = trace.client.documents(setting.machine, installation, setting.scripts)
+    if is_of_other and not installing:
+        documents = [document for document in documents if not document.is_shared]
     return ClientPlan(
         trace,
         tuple(

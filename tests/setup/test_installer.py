@@ -223,9 +223,11 @@ def test_another_installation_takes_over_and_taking_out_the_first_leaves_it(
     place.take_out()
     left = other.seen()
     files = (".claude.json", ".claude/settings.json", ".kimi-code/config.toml")
-    for path in (*files, ".codex/config.toml", ".codex/hooks.json"):
+    skill = ".claude/skills/mbx/SKILL.md"
+    for path in (*files, ".codex/config.toml", ".codex/hooks.json", skill):
         assert left[path] == entered[path]
     other.take_out()
+    assert skill not in other.seen()
     place.take_out()
     assert not any(b"mbx" in content for content, _ in other.seen().values())
 
