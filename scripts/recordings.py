@@ -464,6 +464,8 @@ def _converse(
     talk.speak(ana, "identity.list")
     talk.speak(ana, "identity.prunable", days=30)
     talk.speak(ana, "mail.watch")
+    talk.speak(ana, "wake.offer", state="idle")
+    talk.speak(ana, "wake.settle", wake=1, outcome="admitted")
     talk.speak(ben, "identity.release", key="k-6")
     talk.speak(cai, "daemon.status", hash=True)
     talk.speak(cai, "daemon.health", thorough=True)

@@ -134,6 +134,8 @@ WAKE_TURN_MS: Final = 10 * 1000
 """How long a client that took a wake has until it is seen to have begun a turn."""
 WAKE_COMMAND_MS: Final = 20 * 1000
 """For a client's own command that wakes one of its sessions."""
+WAKE_MODE_MAX_CHARS: Final = 64
+"""Of the word by which a client names how it treats prompts for permission."""
 WAKES_AT_ONCE_MAX: Final = 8
 """Sessions that are being woken at the same time."""
 WAKE_ANNOUNCED_MAX: Final = 1_000

@@ -47,6 +47,7 @@ from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Holders
 from mbx.daemon.journal import Journal, whence
 from mbx.daemon.linkstate import LinkState, NetworkState
+from mbx.daemon.offers import Offers
 from mbx.daemon.pairings import Network, Pairings, told_addresses
 from mbx.daemon.processes import DeathWatch, above, boot_id, evidence
 from mbx.daemon.proven import Proven
@@ -58,6 +59,7 @@ from mbx.daemon.tickets import Tickets
 from mbx.daemon.wakes.brakes import Brakes
 from mbx.daemon.wakes.claude import Claude
 from mbx.daemon.wakes.codex import Codex
+from mbx.daemon.wakes.opencode import OpenCode
 from mbx.daemon.watching import Watchers
 from mbx.daemon.workers.committer import Committer
 from mbx.daemon.workers.indexer import Indexer
@@ -156,6 +158,7 @@ class Daemon:
         )
         self._tickets = Tickets(world)
         self._watchers = Watchers(self._dispatcher.glance, self._submit, self._look_who_waits)
+        self._offers = Offers(self._look_soon)
         self._pipes = Pipes(_load_mcp, journal.write)
         self._snapshots = Snapshots(SnapshotFiles(paths), self._submit, journal.write)
         self._wakes = self._make_wakes(boot, world)
@@ -178,6 +181,7 @@ class Daemon:
             submit=self._submit,
             redeem=self._tickets.redeem,
             watchers=self._watchers,
+            offers=self._offers,
             pipes=self._pipes,
             current=self._encounters.current,
             answer_hook=self._answer_hook,
@@ -203,7 +207,11 @@ class Daemon:
             submit=self._submit,
             sessions=self._holders,
             watchers=self._watchers,
-            ways={"claude": Claude(), "codex": Codex(self._encounters.label)},
+            ways={
+                "claude": Claude(),
+                "codex": Codex(self._encounters.label),
+                "opencode": OpenCode(self._offers),
+            },
             brakes=brakes,
             announcements=self._snapshots,
             log=self._journal.write,
@@ -355,6 +363,9 @@ class Daemon:
 
     def _look_who_waits(self, identities: Iterable[int]) -> None:
         self._wakes.look(identities)
+
+    def _look_soon(self) -> None:
+        self._wakes.look_soon()
 
     def _proven(self, pairing: str) -> Proven | None:
         return self._pairings.proven(pairing)

@@ -1,14 +1,20 @@
 // mbx: hooks of OpenCode, which has no commands for them; written by mbx setup.
 // It reads what the mbx daemon prepared for a session, and says it once; it never waits for anybody.
+// By a line of its own to the daemon it wakes an idle session, when the daemon asks for that.
 import { readFileSync, writeFileSync } from "node:fs"
 import { createHash } from "node:crypto"
 import { spawn } from "node:child_process"
+import { connect } from "node:net"
 import { join } from "node:path"
 
 const FOLDER = @FOLDER@
 const PROGRAM = @PROGRAM@
 const WHERE = ["--cli", "opencode", "--folder", FOLDER]
 const STALE_S = @STALE@
+const SOCKET = @SOCKET@
+const TURN_MS = @TURN@
+const LINE_CHARS = 65536
+const SEATS = 32
 
 function text(name) {
   try {
@@ -109,21 +115,177 @@ async function greeting(session) {
   return said
 }
 
-export const MbxPlugin = async () => ({
-  event: async ({ event }) => {
-    if (event?.type === "session.created") meet(event.properties?.sessionID ?? event.properties?.info?.id)
-  },
+// -- waking ---------------------------------------------------------------------------------------
+
+// A conversation that can be woken: how it is prompted, what it does, and its line to the daemon. A
+// process has one, the last that was prompted; a server has one for each.
+const seats = new Map()
+const helpers = new Set()
+let isShared = false
+
+// A helper of an agent is told nothing: its agent is.
+function help(session) {
+  if (helpers.size >= 1000) helpers.delete(helpers.values().next().value)
+  helpers.add(session)
+}
+
+async function sit(session, client, as) {
+  const known = seats.get(session)
+  if (known) {
+    Object.assign(known, { client, as })
+    return
+  }
+  const seat = { session, client, as, state: "busy", line: null, asked: null, last: 1, pause: 1000 }
+  seats.set(session, seat)
+  const about = await Promise.resolve(client.session.get({ path: { id: session } })).catch(() => null)
+  if (about?.data?.parentID) help(session)
+  if (helpers.has(session)) return leave(seat)
+  for (const other of seats.values()) {
+    if (other !== seat && (!isShared || seats.size > SEATS)) leave(other)
+  }
+  dial(seat)
+}
+
+function leave(seat) {
+  if (seats.get(seat.session) === seat) seats.delete(seat.session)
+  seat.line?.destroy()
+}
+
+function dial(seat) {
+  if (seats.get(seat.session) !== seat || seat.line) return
+  const line = connect({ path: SOCKET })
+  seat.line = line
+  let kept = ""
+  line.unref?.()
+  line.setEncoding("utf8")
+  line.on("connect", () => {
+    say(seat, 0, "hello", { protocol: 1, client: "opencode", session: { cli: "opencode", id: seat.session } })
+    offer(seat)
+  })
+  line.on("data", (piece) => {
+    const lines = (kept + piece).split("\n")
+    kept = lines.pop()
+    if (kept.length > LINE_CHARS) line.destroy()
+    for (const one of lines) hear(seat, one)
+  })
+  line.on("error", () => {})
+  line.on("close", () => {
+    seat.line = null
+    seat.pause = Math.min(seat.pause * 2, 30000)
+    setTimeout(() => dial(seat), seat.pause).unref?.()
+  })
+}
+
+function say(seat, id, method, params) {
+  if (!seat.line || seat.line.destroyed) return
+  seat.line.write(JSON.stringify({ jsonrpc: "2.0", id, method, params }) + "\n")
+}
+
+function offer(seat) {
+  say(seat, 1, "wake.offer", { state: seat.state })
+}
+
+function hear(seat, line) {
+  let told
+  try {
+    told = JSON.parse(line)
+  } catch {
+    return leave(seat)
+  }
+  if (told.id === 1 && told.result) {
+    isShared = isShared || told.result.shared === true
+    seat.pause = 1000
+  }
+  // Refused, or somebody else wakes this session: nothing more is asked of this line.
+  if ((told.error && (told.id === 0 || told.id === 1)) || told.method === "wake.over") leave(seat)
+  if (told.method === "wake.asked") wake(seat, told.params)
+}
+
+// Give the session the daemon's words as a prompt, if it is idle; then tell how that ended.
+async function wake(seat, { wake, text }) {
+  let outcome = "failed"
+  if (seat.state !== "idle" || seat.asked) outcome = "busy"
+  else if (/^mbx: [a-z0-9 ;,_-]{1,200}$/.test(text)) outcome = await prompt(seat, text)
+  say(seat, ++seat.last, "wake.settle", { wake, outcome })
+}
+
+function prompt(seat, text) {
+  return new Promise((resolve) => {
+    const end = (outcome) => {
+      clearTimeout(timer)
+      if (seat.asked?.end === end) seat.asked = null
+      resolve(outcome)
+    }
+    const timer = setTimeout(end, TURN_MS, "unknown")
+    seat.asked = { text, end }
+    const body = { ...seat.as, parts: [{ type: "text", text }] }
+    Promise.resolve(seat.client.session.promptAsync({ path: { id: seat.session }, body })).then(
+      (told) => {
+        const status = told?.response?.status
+        if (told?.error) end(status >= 400 && status < 500 ? "failed" : "unknown")
+      },
+      () => end("unknown"),
+    )
+  })
+}
+
+// How the session was prompted last: a wake must not give a planning agent other powers.
+function manner(message) {
+  const as = {}
+  const model = message?.model
+  if (typeof message?.agent === "string") as.agent = message.agent
+  if (model?.providerID && model?.modelID) as.model = { providerID: model.providerID, modelID: model.modelID }
+  if (typeof model?.variant === "string") as.variant = model.variant
+  return as
+}
+
+// Whether this prompt is the one that a wake gave.
+function isOfWake(session, parts) {
+  const asked = seats.get(session)?.asked
+  if (!asked || !parts.some((part) => part?.text === asked.text)) return false
+  asked.end("admitted")
+  return true
+}
+
+function does(session, state) {
+  const seat = seats.get(session)
+  if (!seat || seat.state === state) return
+  seat.state = state
+  offer(seat)
+}
+
+function heed(event) {
+  const told = event?.properties
+  if (event?.type === "session.status") does(told?.sessionID, told?.status?.type === "idle" ? "idle" : "busy")
+  if (event?.type === "session.deleted") {
+    const seat = seats.get(told?.sessionID ?? told?.info?.id)
+    if (seat) leave(seat)
+  }
+  if (event?.type !== "session.created") return
+  const session = told?.sessionID ?? told?.info?.id
+  if (told?.info?.parentID) help(session)
+  else meet(session)
+}
+
+export const MbxPlugin = async ({ client }) => ({
+  event: async ({ event }) => heed(event),
   "chat.message": async (input, output) => {
+    if (helpers.has(input?.sessionID) || !Array.isArray(output?.parts)) return
     meet(input?.sessionID)
-    const said = (await greeting(input?.sessionID)) || news(input?.sessionID)
-    if (!said || !Array.isArray(output?.parts)) return
+    const isWoken = isOfWake(input?.sessionID, output.parts)
+    if (client?.session) sit(input?.sessionID, client, manner(output?.message))
+    const said = (await greeting(input?.sessionID)) || (isWoken ? "" : news(input?.sessionID))
+    if (!said) return
     const id = "prt_" + createHash("sha256").update(said + output?.message?.id).digest("hex").slice(0, 24)
     const messageID = output?.message?.id ?? input?.messageID
     output.parts.push({ id, sessionID: input.sessionID, messageID, type: "text", text: said, synthetic: true })
   },
   "experimental.chat.system.transform": async (input, output) => {
-    const now = snapshot(input?.sessionID)
+    const now = helpers.has(input?.sessionID) ? null : snapshot(input?.sessionID)
     if (now === null || !Array.isArray(output?.system)) return
     if (now.state === "held") output.system.push("mbx: your mailbox identity is " + now.name + ".")
+  },
+  dispose: async () => {
+    for (const seat of seats.values()) if (seat.client === client) leave(seat)
   },
 })

@@ -20,7 +20,7 @@ from mbx.core.clients import (
     STATUS_LINES,
     command_line,
 )
-from mbx.core.limits import HOOK_MISSES_MAX, SNAPSHOT_MAX_BYTES, SNAPSHOT_STALE_MS
+from mbx.core.limits import HOOK_MISSES_MAX, SNAPSHOT_MAX_BYTES, SNAPSHOT_STALE_MS, WAKE_TURN_MS
 from mbx.core.snapshot import DOWN, FRESH, VERSION, told_name
 from mbx.hooks.events import BLOCKS
 from mbx.hooks.place import SHELLS, STEPS_MAX
@@ -88,6 +88,8 @@ def opencode_plugin(paths: Paths, started: Sequence[str] | None = None) -> str:
         "PROGRAM": json.dumps(list(started or program())),
         "STALE": str(SNAPSHOT_STALE_MS // 1000),
         "BYTES": str(SNAPSHOT_MAX_BYTES),
+        "SOCKET": json.dumps(paths.socket_path()),
+        "TURN": str(WAKE_TURN_MS),
     }
     return _filled("opencode.js", values)
 

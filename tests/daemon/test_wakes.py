@@ -44,6 +44,8 @@ ANA, BEN, SAM = harness(100, "s-ana"), harness(200, "s-ben"), shell(300)
 class Staged:
     """A way of which the test says what is seen, how a wake ends, and what happens meanwhile."""
 
+    names_conversations = False
+
     def __init__(self) -> None:
         self.seen = Seen("idle")
         self.outcome: Outcome = "admitted"

@@ -15,7 +15,8 @@ from mbx.core.limits import CLIENT_RECORD_MAX_BYTES, WAKE_COMMAND_MS
 from mbx.telling import tell, told
 from tests.support.clients import Claude, Client, Codex
 from tests.support.daemon import Daemon, Line, fresh_home, fresh_name
-from tests.support.patience import LOOKS_S, looks
+from tests.support.patience import looks
+from tests.support.waking import reach, send, stage_of, until, wakes
 
 
 def conversation() -> dict[str, str]:
@@ -27,44 +28,6 @@ def conversation() -> dict[str, str]:
 def sender(daemon: Daemon) -> Iterator[Line]:
     with daemon.agent() as agent, agent.registered(fresh_name()) as line:
         yield line
-
-
-def letter(name: str, **more: Any) -> dict[str, Any]:
-    return {"to": [name], "subject": "secret", "body": "secret", "kind": "task", **more}
-
-
-def send(line: Line, name: str, **more: Any) -> dict[str, Any]:
-    """Send, and give what is said of the recipient."""
-    sent = line.call("mail.send", **letter(name, **more))
-    [one] = sent["recipients"]
-    return {**one, "id": sent["id"]}
-
-
-def reach(line: Line, name: str) -> tuple[str, str, str]:
-    [one] = [one for one in line.call("agents.list")["agents"] if one["name"] == name]
-    return one["state"], one["reach"], one["reach_detail"]
-
-
-def until(line: Line, name: str, state: str) -> None:
-    """Wait until the daemon sees a session so."""
-    for _ in looks():
-        if reach(line, name)[0] == state:
-            return
-    raise AssertionError(reach(line, name))
-
-
-def wakes(line: Line, name: str, within_s: float = LOOKS_S) -> list[dict[str, Any]]:
-    """The wakes of a mailbox, newest first, once there are any and all are settled."""
-    for _ in looks(within_s):
-        found = line.call("diagnostics.show", mailbox=name)["wakes"]
-        if found and all(one["outcome"] for one in found):
-            return list(found)
-    raise AssertionError(line.call("diagnostics.show", mailbox=name))
-
-
-def stage_of(line: Line, message: str) -> str:
-    [found] = line.call("mail.sent", id=message)["messages"]
-    return str(found["recipients"][0]["stage"])
 
 
 def words(told: dict[str, Any]) -> str:

@@ -234,3 +234,21 @@ class Codex(Client):
         os.close(self._hang)
         os.close(self._fifo)
         shutil.rmtree(self.folder)
+
+
+class OpenCode(Client):
+    """Looks like OpenCode; what its plugin would say is said on its connections.
+
+    `words` are those of its command line that count: the others are options and settings.
+    """
+
+    def __init__(self, socket_path: str, *words: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="opencode="))
+        program = look_alike(self.folder / "bin", "opencode", PYTHON[0])
+        argv = ["bash", "-c", _NAMED, "bash", str(program), str(program), *PYTHON[1:], _CLIENT]
+        argv += [str(self.folder), "--silent", *words]
+        super().__init__(socket_path, argv, bare_environment())
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        shutil.rmtree(self.folder)

@@ -28,6 +28,7 @@ from mbx.daemon.faces.party import Office, Party, begun_in, changes, ticket_in
 from mbx.daemon.faces.pipes import Pipe, read_hello
 from mbx.daemon.gate import Caller
 from mbx.daemon.journal import whence
+from mbx.daemon.offers import Offer
 from mbx.store.database import Committed, Outcome, Refused
 
 HELLO_DEADLINE_S: Final = 10.0
@@ -35,6 +36,12 @@ HELLO_DEADLINE_S: Final = 10.0
 
 WATCH: Final = "mail.watch"
 """The method after which a connection is pushed to."""
+
+OFFER: Final = "wake.offer"
+"""The method after which a connection is asked to wake its session."""
+
+SETTLE: Final = "wake.settle"
+"""The method by which it answers."""
 
 _PARSE_ERROR: Final = -32700
 _INVALID_REQUEST: Final = -32600
@@ -133,6 +140,7 @@ class LocalConnection(asyncio.Protocol):
         """The other end is gone; its units go on."""
         self._face.connections.discard(self)
         self._office.watchers.remove(self)
+        self._office.offers.remove(self)
         self._face.waited(-len(self._buffer))
         self._buffer.clear()
         self._transport = None
@@ -305,10 +313,21 @@ class LocalConnection(asyncio.Protocol):
         def done(outcome: Outcome[Answer]) -> None:
             self._party.changing -= changing
             self._done(request_id, size_bytes, weight, outcome)
-            if method == WATCH and isinstance(outcome, Committed) and self._transport:
-                self._watch(caller)
+            if isinstance(outcome, Committed) and self._transport:
+                self._go_on(method, caller, outcome.value.result)
 
         self._office.submit(work, done)
+
+    def _go_on(self, method: str, caller: Caller, result: Mapping[str, Any]) -> None:
+        """What a method that was answered means for the connection itself."""
+        process = caller.lineage.process
+        if method == WATCH:
+            self._watch(caller)
+        elif method == OFFER and process is not None:
+            conversation, told = caller.lineage.conversation, (result["state"], result["mode"])
+            self._office.offers.add(Offer(self, process, conversation, *told, self._push))
+        elif method == SETTLE:
+            self._office.offers.answered(self, result["wake"], result["outcome"])
 
     def _watch(self, caller: Caller) -> None:
         """Push to this connection from now on; what arrived meanwhile is looked for at once."""

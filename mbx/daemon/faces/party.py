@@ -26,6 +26,7 @@ from mbx.daemon.faces.pipes import Pipes
 from mbx.daemon.gate import NO_GRANT, Access, Caller
 from mbx.daemon.journal import whence
 from mbx.daemon.methods import METHODS
+from mbx.daemon.offers import Offers
 from mbx.daemon.params import Params
 from mbx.daemon.resuming import Wish
 from mbx.daemon.watching import Watchers
@@ -57,6 +58,7 @@ class Office:
         submit: Callable[[Work, Callable[[Outcome[Answer]], None]], None],
         redeem: Callable[[str, Lineage], Lineage],
         watchers: Watchers,
+        offers: Offers,
         pipes: Pipes,
         current: Callable[[Lineage], Lineage],
         answer_hook: Callable[[Lineage, str, dict[str, Any]], dict[str, Any]],
@@ -73,6 +75,7 @@ class Office:
         self.submit = submit
         self.redeem = redeem
         self.watchers = watchers
+        self.offers = offers
         self.pipes = pipes
         self.current = current
         self.answer_hook = answer_hook

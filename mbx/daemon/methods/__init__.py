@@ -20,6 +20,7 @@ from mbx.daemon.methods import (
     peers,
     policy,
     session,
+    wake,
 )
 from mbx.daemon.methods.table import Method
 
@@ -43,6 +44,7 @@ METHODS: Final[MappingProxyType[str, Method[Any, Any]]] = MappingProxyType(
             *daemon.METHODS,
             *health.METHODS,
             *diagnosis.METHODS,
+            *wake.METHODS,
         )
     }
 )

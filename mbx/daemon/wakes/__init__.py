@@ -41,6 +41,10 @@ class Told(NamedTuple):
 class Way(Protocol):
     """How the sessions of one agent CLI are woken. It is called by the name of that agent CLI."""
 
+    @property
+    def names_conversations(self) -> bool:
+        """Whether it reaches exactly one of the conversations of a shared process."""
+
     def look(self, target: Target) -> Seen:
         """What is seen of a session now. Reads files: never called on the loop."""
 

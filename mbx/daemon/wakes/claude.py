@@ -59,6 +59,8 @@ class Record(NamedTuple):
 class Claude:
     """The way to a session of Claude Code."""
 
+    names_conversations = False
+
     def look(self, target: Target) -> Seen:
         """What the record, the settings and the command line say."""
         folder = _folder(target.process)

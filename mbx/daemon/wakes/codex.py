@@ -42,6 +42,8 @@ _LEASE: Final = "the lease changed before it was told"
 class Codex:
     """The way to a session of Codex. `label` tells what a session was called last."""
 
+    names_conversations = False
+
     def __init__(self, label: Callable[[Process, str], str | None]) -> None:
         self._label = label
 

@@ -114,12 +114,15 @@ class Wakes:
                     self._hurry.set()
                 self._begin(identity_no)
 
+    def look_soon(self) -> None:
+        """What is seen of sessions has changed: look at all of them at once, not in a moment."""
+        self._hurry.set()
+
     def _may_have_a_way(self, identity_no: int) -> bool:
         target = self._sessions.target(identity_no)
         if target is None or target.cli not in HARNESSES:
             return False
-        has_own = target.cli in self._ways and not target.conversation
-        return has_own or bool(self._watchers.of(identity_no))
+        return self._way_of(target) is not None or bool(self._watchers.of(identity_no))
 
     def _begin(self, identity_no: int) -> None:
         timer = self._timers.pop(identity_no, None)
@@ -206,8 +209,9 @@ class Wakes:
             return Seen("none", f"{_INSIDE} ({type(error).__name__})")
 
     def _way_of(self, target: Target) -> Way | None:
-        """Of a process with many conversations, nobody can say which one a way would reach."""
-        return None if target.conversation else self._ways.get(target.cli)
+        """Of a process with many conversations, only one that names them reaches the right one."""
+        way = self._ways.get(target.cli)
+        return way if way and (way.names_conversations or not target.conversation) else None
 
     # -- one mailbox ----------------------------------------------------------------------------
 
