@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mbx.core import limits
-from mbx.core.clients import ACTS, CLIENTS, FORMS, Client
+from mbx.core.clients import ACTS, CLIENTS, FORMS, WAITS_AS, Client
 from mbx.core.errors import EXIT_STATUS
 from mbx.core.frames import (
     BYES,
@@ -432,6 +432,9 @@ def _hooks_of(client: Client) -> str:
     said += (
         f" It really ends for the reasons {ends}." if ends else " Its end is that of its process."
     )
+    if client.waits:
+        events = " and ".join(f"`{event}`" for event in client.waits)
+        said += f" At {events} it leaves a hook running that [wakes](waking.md) it (`{WAITS_AS}`)."
     parts = [f"### {client.name}", said, _table(("when", "its event", "form"), rows)]
     return "\n\n".join(parts)
 
@@ -439,7 +442,8 @@ def _hooks_of(client: Client) -> str:
 def hook_command_lines() -> str:
     """The command lines of one client, as setup gives them."""
     paths = Paths("MBX_HOME", "MBX_HOME/run")
-    lines = [hook_command(paths, "claude", event) for event in CLIENTS["claude"].events.values()]
+    words = [*CLIENTS["claude"].events.values(), WAITS_AS]
+    lines = [hook_command(paths, "claude", word) for word in words]
     return "```sh\n" + "\n".join([*lines, statusline_command(paths, "claude")]) + "\n```"
 
 

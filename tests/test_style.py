@@ -96,6 +96,7 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.wakes.claude": "e2e/test_wakes.py",
     "mbx.daemon.wakes.codex": "e2e/test_wakes.py",
     "mbx.daemon.wakes.opencode": "e2e/test_offers.py",
+    "mbx.hooks.waiting": "e2e/test_waiting_hooks.py",
     "mbx.daemon.offers": "e2e/test_offers.py",
     "mbx.daemon.methods.wake": "e2e/test_offers.py",
     "mbx.seclusion": "owner/test_seclusion.py",

@@ -19,10 +19,14 @@ TOOL = "tool"
 STOP = "stop"
 END = "end"
 GUARD = "guard"
+WAIT = "wait"
 
 ACTS: Final = (START, PROMPT, TOOL, STOP, END, GUARD)
 """What mbx does at an event: a session begins, a prompt is sent, a tool was used, a turn ends, a
 session ends, a tool is about to be used."""
+
+WAITS_AS: Final = "Wait"
+"""The word in the place of an event for a hook that a client leaves running and is woken by."""
 
 NESTED = "nested"
 FLAT = "flat"
@@ -48,9 +52,10 @@ class Client:
     `events`: act -> its own name of the event; `forms`: act -> how it takes a text there.
     `session_field` is where its JSON says the conversation; `variable` where a hook's environment
     does, as of now. `ends`: the reasons by which a session really ends; any other keeps the lease.
+    `waits`: its events at which it starts a hook that it leaves running and is woken by.
     """
 
-    __slots__ = ("ends", "events", "forms", "harness", "name", "session_field", "variable")
+    __slots__ = ("ends", "events", "forms", "harness", "name", "session_field", "variable", "waits")
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class Client:
         harness: str = "",
         session_field: str = "session_id",
         variable: str = "",
+        waits: str = "",
     ) -> None:
         """`events` and `forms` are words in the order of `ACTS`; ``-`` is an event it lacks."""
         self.name = name
@@ -73,9 +79,12 @@ class Client:
         self.ends = frozenset(ends.split())
         self.session_field = session_field
         self.variable = variable
+        self.waits = tuple(waits.split())
 
     def act_of(self, event: str) -> str:
         """What is to be done at one of its events; "" for nothing."""
+        if event == WAITS_AS and self.waits:
+            return WAIT
         return next((act for act, name in self.events.items() if name == event), "")
 
     def heeded(self) -> dict[str, str]:
@@ -98,6 +107,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
             "nested nested nested block nothing status",
             "logout prompt_input_exit",
             variable="CLAUDE_CODE_SESSION_ID",
+            waits="SessionStart Stop",
         ),
         Client("codex", _CLAUDE, "nested nested nested block nothing status", "exit logout"),
         Client(

@@ -161,7 +161,7 @@ class Daemon:
         self._offers = Offers(self._look_soon)
         self._pipes = Pipes(_load_mcp, journal.write)
         self._snapshots = Snapshots(SnapshotFiles(paths), self._submit, journal.write)
-        self._wakes = self._make_wakes(boot, world)
+        self._wakes = self._make_wakes(boot, world, loop)
         self._face = LocalFace(self._office(paths, boot))
         self._door = Door(paths.socket_path(), self._face.connection, journal.write)
         self._credentials.keep_only({(row.cli, row.session_id) for row, _ in boot.sessions})
@@ -198,7 +198,7 @@ class Daemon:
             self._perform(effect)
             self._snapshots.heed(effect)
 
-    def _make_wakes(self, boot: Boot, world: World) -> Wakes:
+    def _make_wakes(self, boot: Boot, world: World, loop: asyncio.AbstractEventLoop) -> Wakes:
         brakes = Brakes(world)
         brakes.load(boot.past)
         return Wakes(
@@ -208,7 +208,7 @@ class Daemon:
             sessions=self._holders,
             watchers=self._watchers,
             ways={
-                "claude": Claude(),
+                "claude": Claude(self._offers, loop.call_soon_threadsafe),
                 "codex": Codex(self._encounters.label),
                 "opencode": OpenCode(self._offers),
             },
@@ -381,6 +381,7 @@ class Daemon:
             self._holders.granted(effect)
         elif isinstance(effect, Ended):
             self._holders.ended(effect)
+            self._offers.dismiss(effect.process, effect.conversation)
         self._watchers.look((effect.identity_no,))
         if isinstance(effect, Granted):
             self._wakes.look((effect.identity_no,))

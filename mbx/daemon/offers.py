@@ -32,14 +32,19 @@ _Session = tuple[Process, str]
 
 
 class Offer(NamedTuple):
-    """One connection that can wake a session; `mode`: how its client treats prompts, if told."""
+    """One connection that can wake a session.
+
+    `mode`: how its client treats prompts for permission, if told. `waits`: its process is there for
+    this alone.
+    """
 
     key: object
     process: Process
     conversation: str
-    state: str
-    mode: str
     push: Push
+    state: str = "unsaid"
+    mode: str = ""
+    waits: bool = False
 
 
 class Offers:
@@ -48,6 +53,7 @@ class Offers:
     def __init__(self, heed: Callable[[], None] = lambda: None) -> None:
         self._heed = heed
         self._offers: dict[_Session, Offer] = {}
+        self._kept: set[object] = set()
         self._asked: dict[int, tuple[object, asyncio.Future[Told]]] = {}
         self._last_no = 0
 
@@ -57,12 +63,13 @@ class Offers:
         before = self._offers.get(session)
         self._offers[session] = offer
         if before is not None and before.key is not offer.key:
-            before.push("wake.over", {})
+            self._end(before)
         if before != offer:
             self._heed()
 
     def remove(self, key: object) -> None:
         """The connection is gone: whether it did what it was asked last, nobody will say."""
+        self._kept.discard(key)
         for session, offer in list(self._offers.items()):
             if offer.key is key:
                 del self._offers[session]
@@ -75,11 +82,19 @@ class Offers:
         """The offer to wake exactly this session; may be asked for in any thread."""
         return self._offers.get((target.process, target.conversation))
 
-    def dismiss(self, target: Target) -> None:
+    def keep(self, target: Target) -> None:
+        """Its session is woken by it, and by nothing else: whoever waits is to go on."""
+        offer = self.of(target)
+        if offer is not None and offer.waits and offer.key not in self._kept:
+            self._kept.add(offer.key)
+            offer.push("wake.awaited", {})
+
+    def dismiss(self, process: Process, conversation: str) -> None:
         """Nobody will ask it: whoever waits need not any more."""
-        offer = self._offers.pop((target.process, target.conversation), None)
-        if offer is not None:
-            offer.push("wake.over", {})
+        offer = self._offers.get((process, conversation))
+        if offer is not None and offer.waits:
+            del self._offers[process, conversation]
+            self._end(offer)
 
     async def ask(self, target: Target, text: str) -> Told:
         """Have the session woken with `text`, and wait for the answer; the caller bounds that."""
@@ -100,3 +115,7 @@ class Offers:
         asked_key, answer = self._asked.get(no, (None, None))
         if asked_key is key and answer is not None and not answer.done():
             answer.set_result(Told(outcome, _ANSWERED[outcome]))
+
+    def _end(self, offer: Offer) -> None:
+        self._kept.discard(offer.key)
+        offer.push("wake.over", {})

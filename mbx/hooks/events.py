@@ -12,7 +12,7 @@ import os
 import sys
 import time
 
-from mbx.core.clients import CLIENTS, END, GUARD, NOTHING, START, STATUS, STOP, output
+from mbx.core.clients import CLIENTS, END, GUARD, NOTHING, START, STATUS, STOP, WAIT, output
 from mbx.core.limits import HOOK_DEADLINE_MS
 from mbx.core.snapshot import SLOW
 from mbx.hooks import event as events
@@ -101,12 +101,20 @@ def _run(given: Given, environ: Mapping[str, str]) -> int:
         return _say(given, act, guard.REFUSAL) if refused else 0
     if events.is_of_subagent(event):
         return 0
+    if act == WAIT:
+        from mbx.hooks.waiting import wait
+
+        return wait(given.client, place, event, environ, lambda text: _say(given, act, text))
     if act == START:
-        goes_on = event.get("source") in _GOES_ON
-        return _start(given, place, called, {} if goes_on else environ)
+        return _start(given, place, called, wishes_of(event, environ))
     if act == END:
         return _end(given, place, called, event, environ)
     return _news(given, place, act, called, environ)
+
+
+def wishes_of(event: Mapping[str, object], environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Where the wishes of a launch stand for a session that begins; nowhere if it goes on."""
+    return {} if event.get("source") in _GOES_ON else environ
 
 
 def _news(
@@ -205,7 +213,7 @@ def _ask(
 
 def _say(given: Given, act: str, text: str) -> int:
     """Hand a text to the client, in its form; raises OSError where nobody takes it."""
-    form = given.client.forms[act]
+    form = STATUS if act == WAIT else given.client.forms[act]
     if form == STATUS and not given.is_by_script:
         _write(2, text + "\n")
         return 2

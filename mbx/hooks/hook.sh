@@ -56,6 +56,7 @@ decide() { # ends the script, or sets act and own
     exit
   fi
 
+  [ "$act" != wait ] || return 0
   [ -n "$own" ] || { [ -r /proc/self/stat ] && exit; return; }
   [ -f "$folder/$own" ] || exit
   version='' its='' state='' newest=0 waking=0 called='' current='' told=0

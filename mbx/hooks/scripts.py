@@ -18,6 +18,8 @@ from mbx.core.clients import (
     STATUS,
     STATUS_LINE_SCRIPT,
     STATUS_LINES,
+    WAIT,
+    WAITS_AS,
     command_line,
 )
 from mbx.core.limits import HOOK_MISSES_MAX, SNAPSHOT_MAX_BYTES, SNAPSHOT_STALE_MS, WAKE_TURN_MS
@@ -114,6 +116,8 @@ def _events() -> Iterable[str]:
             acts.setdefault(act, []).append(f"'{client.name} {event}'")
     for act, words in acts.items():
         yield f"{' | '.join(words)}) act={act} ;;"
+    waiting = [f"'{client.name} {WAITS_AS}'" for client in CLIENTS.values() if client.waits]
+    yield f"{' | '.join(waiting)}) act={WAIT} ;;"
 
 
 def _by_status() -> Iterable[str]:
@@ -121,6 +125,8 @@ def _by_status() -> Iterable[str]:
         for act, form in client.forms.items():
             if form == STATUS:
                 yield f"'{client.name} {act}'"
+        if client.waits:
+            yield f"'{client.name} {WAIT}'"
 
 
 def _variables() -> Iterable[str]:

@@ -3,6 +3,7 @@
 import os
 from typing import Final
 
+from mbx.core.clients import CLIENTS
 from mbx.setup.client import (
     Client,
     Document,
@@ -14,6 +15,7 @@ from mbx.setup.client import (
     server_member,
     skill,
     status_line,
+    waiting_hook,
 )
 from mbx.setup.entries import Installation
 from mbx.setup.wishes import Wish
@@ -22,6 +24,9 @@ NAME: Final = "claude"
 
 _BY_TOOL: Final = ("UserPromptSubmit", "PostToolUse")
 """Its servers are not connected yet when SessionStart fires; Stop and SessionEnd need a process."""
+
+_WAIT_S: Final = 24 * 60 * 60
+"""How long a hook that waits for mail may run; each end of a turn starts a new one."""
 
 
 def _folder(machine: Machine) -> str:
@@ -43,6 +48,10 @@ def _documents(machine: Machine, installation: Installation, scripts: Scripts) -
             grouped_hook(installation, NAME, event, by_tool=event in _BY_TOOL)
             for event in CLIENT.events
         ),
+        *(
+            waiting_hook(installation, NAME, event, asyncRewake=True, timeout=_WAIT_S)
+            for event in CLIENTS[NAME].waits
+        ),
         status_line(installation, NAME, "statusLine", padding=0, refreshInterval=2),
     )
     folder = _folder(machine)
@@ -62,10 +71,9 @@ CLIENT: Final = Client(
     events_of(NAME),
     (
         (
-            "Claude Code asks before mail may wake an idle session that runs with all permissions"
-            ' bypassed. If you want no question there, add "crossSessionInbound": "accept" to'
-            " ~/.claude/settings.json yourself; any process of yours can then prompt such a"
-            " session."
+            "Mail may start a turn in an idle session of Claude Code, also in one that runs with"
+            " all permissions bypassed. If you want none there, set"
+            ' "crossSessionInbound": "refuse" in ~/.claude/settings.json yourself.'
         ),
     ),
 )

@@ -114,6 +114,13 @@ def grouped_hook(
     return Element(("hooks", event), value, installation.whose_hook, within="hooks")
 
 
+def waiting_hook(installation: Installation, cli: str, event: str, **more: Any) -> Element:
+    """A hook that the client leaves running, in a group that holds it alone."""
+    command = installation.hook(cli, hooks.WAITS_AS)
+    value = {"hooks": [{"type": "command", "command": command, **more}]}
+    return Element(("hooks", event), value, installation.whose_waiting_hook, within="hooks")
+
+
 def status_line(installation: Installation, cli: str, *path: str, **more: Any) -> Member:
     """A status line, where people have none of their own."""
     value = {"type": "command", "command": installation.status_line(cli), **more}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from mbx.core.clients import HOOK_SCRIPT, STATUS_LINE_SCRIPT, command_line
+from mbx.core.clients import HOOK_SCRIPT, STATUS_LINE_SCRIPT, WAITS_AS, command_line
 
 SERVER: Final = "mbx"
 """The name of the MCP server, and of the skill."""
@@ -85,15 +85,26 @@ class Installation(NamedTuple):
         return "foreign" if found is None else self._whose(_ESCAPED.sub(r"\1", found[1]))
 
     def whose_hook(self, hook: object) -> Whose:
-        """Of one hook, in any of the clients' forms."""
-        if not isinstance(hook, dict):
+        """Of one hook, in any of the clients' forms; one that waits is told apart."""
+        if not isinstance(hook, dict) or _waits(hook):
             return "foreign"
         if hook.get("type") == "mcp_tool":
             is_ours = hook.get("server") == SERVER and hook.get("tool") == HOOK_TOOL
             return self.whose_tool if is_ours else "foreign"
         return self.whose_line(hook.get("command", hook.get("bash")))
 
+    def whose_waiting_hook(self, hook: object) -> Whose:
+        """Of a hook that its client leaves running."""
+        if not isinstance(hook, dict) or not _waits(hook):
+            return "foreign"
+        return self.whose_line(hook["command"])
+
     def _whose(self, home: object) -> Whose:
         if not isinstance(home, str):
             return "another's"
         return "mine" if os.path.realpath(home) == self.home else "another's"
+
+
+def _waits(hook: Mapping[str, object]) -> bool:
+    command = hook.get("command")
+    return isinstance(command, str) and command.endswith(f" {WAITS_AS}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mbx.core.clients import WAITS_AS
 from mbx.setup.clients import BY_NAME, CLIENTS
 from mbx.setup.entries import HOOK_TIMEOUT_S
 from mbx.setup.ledger import Ledger
@@ -206,7 +207,8 @@ def test_doubled_hooks_become_one(place: Place) -> None:
     data["hooks"]["Stop"] *= 3
     path.write_text(json.dumps(data))
     place.run()
-    assert len(json.loads(path.read_text())["hooks"]["Stop"]) == 1
+    ends = json.loads(path.read_text())["hooks"]["Stop"]
+    assert [one["hooks"][0]["command"].split()[-1] for one in ends] == ["Stop", WAITS_AS]
 
 
 def test_another_installation_takes_over_and_taking_out_the_first_leaves_it(

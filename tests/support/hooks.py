@@ -3,7 +3,9 @@
 import json
 import shlex
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from mbx.core.clients import CLIENTS
@@ -36,7 +38,13 @@ class Client(Shell):
     """One process of an agent CLI, that runs commands and hooks as its children."""
 
     def __init__(
-        self, daemon: Daemon, folder: Path, name: str = "claude", *, arguments: str = ""
+        self,
+        daemon: Daemon,
+        folder: Path,
+        name: str = "claude",
+        *,
+        arguments: str = "",
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.name = name
         self.conversation = conversation()
@@ -46,7 +54,7 @@ class Client(Shell):
         # `bash -s WORD`: reads commands from its input, and has WORD in its command line.
         argv = [str(program), "--norc", "--noprofile"]
         argv += ["-s", *arguments.split()] if arguments else []
-        super().__init__(argv, env=daemon.environment, cwd=folder)
+        super().__init__(argv, env={**daemon.environment, **environment}, cwd=folder)
 
     def hook(self, act: str, session: str = "", **fields: Any) -> Finished:
         """Run the hook for what happened, as the client does: its event on standard input."""

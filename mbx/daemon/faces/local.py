@@ -324,8 +324,9 @@ class LocalConnection(asyncio.Protocol):
         if method == WATCH:
             self._watch(caller)
         elif method == OFFER and process is not None:
-            conversation, told = caller.lineage.conversation, (result["state"], result["mode"])
-            self._office.offers.add(Offer(self, process, conversation, *told, self._push))
+            told = (result["state"], result["mode"], result["waits"])
+            conversation = caller.lineage.conversation
+            self._office.offers.add(Offer(self, process, conversation, self._push, *told))
         elif method == SETTLE:
             self._office.offers.answered(self, result["wake"], result["outcome"])
 

@@ -21,10 +21,14 @@ _NUMBER_MAX: Final = 2**53 - 1
 
 
 class OfferRequest(NamedTuple):
-    """What the session does now, and how its client treats prompts, where that is known."""
+    """What the session does now, and how its client treats prompts, where that is known.
+
+    `waits`: it is there for this alone, and ends where nobody needs it.
+    """
 
     state: str
     mode: str
+    waits: bool
 
 
 class SettleRequest(NamedTuple):
@@ -38,7 +42,7 @@ def _read_offer(params: Params) -> OfferRequest:
     state, mode = params.choice("state", STATES), params.optional_string("mode") or ""
     if len(mode) > WAKE_MODE_MAX_CHARS or not mode.isprintable():
         raise MbxError("usage", f"mode must be printable, at most {WAKE_MODE_MAX_CHARS} characters")
-    return OfferRequest(state or "unsaid", mode)
+    return OfferRequest(state or "unsaid", mode, params.boolean("waits"))
 
 
 def _offer(context: Context, tx: Tx, caller: Session, request: OfferRequest) -> Answer:
@@ -48,6 +52,7 @@ def _offer(context: Context, tx: Tx, caller: Session, request: OfferRequest) -> 
             "shared": caller.caller.lineage.shared,
             "state": request.state,
             "mode": request.mode,
+            "waits": request.waits,
         }
     )
 
@@ -67,7 +72,8 @@ METHODS: Final = (
         Access.SESSION,
         False,
         "For clients' plugins and hooks: from now on this connection is asked, by `wake.asked`, to"
-        " wake its session with a text, until `wake.over`. Said again when its state changes.",
+        " wake its session with a text, until `wake.over`. Said again when its state changes. One"
+        " that `waits` is told by `wake.awaited` or `wake.over` whether it is needed.",
         _read_offer,
         _offer,
         brief=True,

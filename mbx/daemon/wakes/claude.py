@@ -4,6 +4,9 @@ The record lies in the client's folder under the number of its process. It is be
 process and start are the holder's, and the socket only where the kernel says that exactly this
 process listens there. The client holds a message back where it skips its permission prompts, unless
 its user's settings accept it; that shows by no turn that begins, and is then unknown.
+
+Where it would hold messages back, or has no socket, a hook that the client left running is asked
+instead: when that ends with words, the client takes them as a notice and begins a turn.
 """
 
 import asyncio
@@ -19,6 +22,7 @@ from mbx.core.evidence import Process, ProcessEntry
 from mbx.core.limits import CLIENT_RECORD_MAX_BYTES, WAKE_TURN_MS
 from mbx.daemon import processes
 from mbx.daemon.holders import Target
+from mbx.daemon.offers import Offers
 from mbx.daemon.wakes import Seen, Told
 
 FOLDER: Final = "CLAUDE_CONFIG_DIR"
@@ -26,6 +30,12 @@ FOLDER: Final = "CLAUDE_CONFIG_DIR"
 
 SKIPPING: Final = frozenset(("bypassPermissions", "--dangerously-skip-permissions"))
 """Words of a command line that skip the permission prompts."""
+
+ONE_TURN: Final = frozenset(("-p", "--print"))
+"""Words of a command line by which it runs one turn and ends, once its hooks have."""
+
+WAITS_SINCE: Final = (2, 1, 332)
+"""The version from which on it is known to leave a waiting hook running (`asyncRewake`)."""
 
 _LOOK_S: Final = 0.2
 _LOOKS: Final = WAKE_TURN_MS // 200
@@ -43,6 +53,8 @@ _SKIPS: Final = (
 _TURN: Final = "it took the message and began a turn"
 _NO_TURN: Final = "it took the message and began no turn: it may be held back by a dialog"
 _NOT_CONNECTED: Final = "its socket takes no connection"
+_HOOK_TURN: Final = "its waiting hook took the message, and it began a turn"
+_NO_HOOK_TURN: Final = "its waiting hook took the message, and it began no turn"
 _STRANGER: Final = "another process than the holder listens on its socket"
 _LEASE: Final = "the lease changed before it was told"
 _PARTLY: Final = "its socket took only a part of the message"
@@ -54,39 +66,83 @@ class Record(NamedTuple):
     socket_path: str
     status: str
     changed: object
+    version: tuple[int, ...] = ()
 
 
 class Claude:
-    """The way to a session of Claude Code."""
+    """The way to a session of Claude Code. `soon`: calls something on the loop, from any thread."""
 
     names_conversations = False
 
+    def __init__(self, offers: Offers, soon: Callable[..., object]) -> None:
+        self._offers = offers
+        self._soon = soon
+
     def look(self, target: Target) -> Seen:
-        """What the record, the settings and the command line say."""
+        """What the record, the settings, the command line and a waiting hook say."""
         folder = _folder(target.process)
         record = _record(target.process, folder)
-        if isinstance(record, str):
-            return Seen("none", record)
-        if not _is_own_socket(record.socket_path):
-            return Seen("none", _NO_SOCKET)
-        held_back = _held_back(target.process, folder)
-        if held_back:
-            return Seen("blocked", held_back)
+        refused = self._refused(target, folder, record)
+        is_awaited = refused is not None and self._is_awaited(target, record, refused)
+        if is_awaited:
+            self._soon(self._offers.keep, target)
+        else:
+            self._soon(self._offers.dismiss, target.process, target.conversation)
+        if isinstance(record, str) or (refused is not None and not is_awaited):
+            return refused or Seen("none")
         if record.status == "idle":
             return Seen("idle")
         return Seen("busy", _BUSY if record.status == "busy" else _STARTING)
 
+    def _refused(self, target: Target, folder: str, record: "Record | str") -> Seen | None:
+        """Why its socket is no way; None: it is one."""
+        if isinstance(record, str):
+            return Seen("none", record)
+        if not _is_own_socket(record.socket_path):
+            return Seen("none", _NO_SOCKET)
+        offer = self._offers.of(target)
+        held_back = _held_back(target.process, folder, offer.mode if offer else "")
+        return Seen("blocked", held_back) if held_back else None
+
+    def _is_awaited(self, target: Target, record: "Record | str", refused: Seen) -> bool:
+        """Whether a hook waits there whose end wakes it, and its user did not refuse messages."""
+        if isinstance(record, str) or refused.why == _REFUSES or self._offers.of(target) is None:
+            return False
+        return record.version >= WAITS_SINCE and not ONE_TURN & set(_words(target.process))
+
     async def wake(self, target: Target, text: str, is_current: Callable[[], bool]) -> Told:
-        """Write the line, then wait until a turn is seen to begin."""
+        """Write the line, or ask the hook; then wait until a turn is seen to begin."""
         folder = await asyncio.to_thread(_folder, target.process)
         record = await asyncio.to_thread(_record, target.process, folder)
         if isinstance(record, str):
             return Told("failed", record)
+        refused = await asyncio.to_thread(self._refused, target, folder, record)
+        if refused is not None:
+            if not self._is_awaited(target, record, refused):
+                return Told("failed", refused.why)
+            return await self._ask(target, text, is_current, folder, record)
         with socket.socket(socket.AF_UNIX) as line:
             told = _write(line, record, target.process, text, is_current)
             if told is not None:
                 return told
             return await _turn(target.process, folder, record)
+
+    async def _ask(
+        self,
+        target: Target,
+        text: str,
+        is_current: Callable[[], bool],
+        folder: str,
+        record: Record,
+    ) -> Told:
+        """Have the waiting hook say it; whether the client heeded that, its record tells."""
+        if not is_current() or processes.evidence(target.process) != "live":
+            return Told("failed", _LEASE)
+        told = await self._offers.ask(target, text)
+        if told.outcome != "admitted":
+            return told
+        seen = await _turn(target.process, folder, record)
+        return Told(seen.outcome, _HOOK_TURN if seen.outcome == "admitted" else _NO_HOOK_TURN)
 
 
 def _write(
@@ -150,6 +206,15 @@ def _record(process: Process, folder: str) -> Record | str:
         socket_path if isinstance(socket_path, str) else "",
         status if isinstance(status, str) else "",
         found.get("statusUpdatedAt"),
+        _version(found.get("version")),
+    )
+
+
+def _version(said: object) -> tuple[int, ...]:
+    """The numbers of a version; empty for what is none."""
+    words = said.split(".") if isinstance(said, str) else []
+    return (
+        tuple(map(int, words)) if all(word.isascii() and word.isdigit() for word in words) else ()
     )
 
 
@@ -180,10 +245,16 @@ def _is_own_socket(path: str) -> bool:
     return stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid()
 
 
-def _held_back(process: Process, folder: str) -> str:
+def _words(process: Process) -> tuple[str, ...]:
+    entry = processes.read_entry(process.pid)
+    return entry.argv[1:] if isinstance(entry, ProcessEntry) else ()
+
+
+def _held_back(process: Process, folder: str, mode: str) -> str:
     """Why the client would hold a message back, as far as can be said before; empty: it would not.
 
-    The mode may be changed while it runs: that shows only by the turn that does not begin.
+    `mode`: the one that its hook told at the end of a turn. It may be changed while it runs: where
+    no hook told it, that shows only by the turn that does not begin.
     """
     settings = _document(os.path.join(folder, "settings.json")) or {}
     inbound = settings.get("crossSessionInbound")
@@ -191,9 +262,9 @@ def _held_back(process: Process, folder: str) -> str:
         return _REFUSES
     if inbound == "accept":
         return ""
+    if mode:
+        return _SKIPS if mode in SKIPPING else ""
     permissions = settings.get("permissions")
-    mode = permissions.get("defaultMode") if isinstance(permissions, dict) else None
-    entry = processes.read_entry(process.pid)
-    words = entry.argv if isinstance(entry, ProcessEntry) else ()
-    started = {word.rpartition("=")[2] for word in words[1:]}
-    return _SKIPS if mode == "bypassPermissions" or SKIPPING & started else ""
+    usual = permissions.get("defaultMode") if isinstance(permissions, dict) else None
+    started = {word.rpartition("=")[2] for word in _words(process)}
+    return _SKIPS if usual in SKIPPING or SKIPPING & started else ""

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.clients.apis import Json
-from tests.clients.clients import CLIENTS, Session
+from tests.clients.clients import CLIENTS, Session, edit_json
 from tests.clients.fakemodel import FakeModel
 from tests.clients.seats import needs, own_daemon, register, seated
 from tests.clients.terminal import Terminal
@@ -160,4 +160,69 @@ def test_an_opencode_that_runs_one_turn_is_not_to_be_woken(
             assert reached(ana, name)["reach"] == "live-next-prompt"
             model.open("looked")
             process.communicate(timeout=90)
+        model.check()
+
+
+def skipping_prompts(session: Session) -> None:
+    """Have Claude Code ask nobody anything, as it is run where nobody is there to answer."""
+    session.env["IS_SANDBOX"] = "1"  # without which root may not
+    settings = session.home / ".claude" / "settings.json"
+    edit_json(settings, lambda told: told.update({"skipDangerousModePermissionPrompt": True}))
+
+
+@needs("claude")
+def test_a_claude_that_holds_messages_back_is_woken_by_a_hook_that_it_left_running(
+    daemon: Daemon, new_holder: NewHolder, tmp_path: Path
+) -> None:
+    _, ana = new_holder()
+    name = fresh_name("ben")
+    script: list[Json] = [
+        register(name),
+        {"text": "I have a name."},
+        {"expect": [notice(name)], "reject": ["sesame77"], "tool": "mbx_inbox"},
+        {"text": "I have mail."},
+        {"text": "All is well."},
+    ]
+    with FakeModel(script) as model:
+        session = seated(CLIENTS["claude"], daemon, tmp_path, model.url)
+        skipping_prompts(session)
+        with Terminal(session, "--dangerously-skip-permissions") as terminal:
+            terminal.do("take a name", "I have a name.")
+            assert until(ana, name, "live-wake")["state"] == "idle"
+            sent = ana.call("mail.send", key="1", **letter(name))
+            assert sent["recipients"][0]["state"] == "live-wake"
+            terminal.shows("I have mail.")
+            assert settled(ana, name) == ACCEPTED
+            [told] = ana.call("mail.sent", id=sent["id"])["messages"][0]["recipients"]
+            assert told["stage"] == "notified"
+            terminal.do("and now", "All is well.")
+        model.check()
+
+
+@needs("claude")
+def test_a_claude_that_runs_one_turn_waits_for_no_hook(
+    daemon: Daemon, new_holder: NewHolder, tmp_path: Path
+) -> None:
+    name = fresh_name("ben")
+    with FakeModel([register(name), {"text": "Done."}]) as model:
+        session = seated(CLIENTS["claude"], daemon, tmp_path, model.url)
+        skipping_prompts(session)
+        session.run("take a name", "--dangerously-skip-permissions")
+        model.check()
+
+
+@needs("claude")
+def test_a_claude_is_woken_before_its_first_prompt_where_its_launch_named_it(
+    daemon: Daemon, new_holder: NewHolder, tmp_path: Path
+) -> None:
+    _, ana = new_holder()
+    name = fresh_name("ben")
+    with FakeModel([{"expect": [notice(name)], "text": "I have mail."}]) as model:
+        session = seated(CLIENTS["claude"], daemon, tmp_path, model.url)
+        skipping_prompts(session)
+        session.env |= {"MBX_AGENT": name, "MBX_ROLE": "tester"}
+        with Terminal(session, "--dangerously-skip-permissions") as terminal:
+            until(ana, name, "live-wake")
+            ana.call("mail.send", key="1", **letter(name))
+            terminal.shows("I have mail.")
         model.check()
