@@ -159,7 +159,7 @@ function dial(seat) {
   line.unref?.()
   line.setEncoding("utf8")
   line.on("connect", () => {
-    say(seat, 0, "hello", { protocol: 1, client: "opencode", session: { cli: "opencode", id: seat.session } })
+    say(seat, 0, "hello", { protocol: @PROTOCOL@, client: "opencode", session: { cli: "opencode", id: seat.session } })
     offer(seat)
   })
   line.on("data", (piece) => {

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from mbx import PROTOCOL
 from mbx.core.clients import (
     CLIENTS,
     HOOK_SCRIPT,
@@ -92,6 +93,7 @@ def opencode_plugin(paths: Paths, started: Sequence[str] | None = None) -> str:
         "BYTES": str(SNAPSHOT_MAX_BYTES),
         "SOCKET": json.dumps(paths.socket_path()),
         "TURN": str(WAKE_TURN_MS),
+        "PROTOCOL": str(PROTOCOL),
     }
     return _filled("opencode.js", values)
 
