@@ -59,14 +59,16 @@ class Phase(Enum):
 
 
 def open_link(
-    ours: Hello, peer: str, known_store: str | None, now_ms: int
+    ours: Hello, peer: str, known_store: str | None, now_ms: int, *, is_copied: bool = False
 ) -> tuple["Link", list[Command]]:
     """The machine of a new connection to `peer` (the key id that the connection proved).
 
-    `ours` is what we say of ourselves, `known_store` the peer's store as last met, or None. Tell by
-    `Link.offer` what was written since `ours` was read from the store.
+    `ours` is what we say of ourselves, `known_store` the peer's store as last met, or None;
+    `is_copied`: its store is known to run twice (`mbx.core.copies`). Tell by `Link.offer` what was
+    written since `ours` was read from the store.
     """
-    return Link(ours, peer, known_store, now_ms), [Send(encode(ours))]
+    link = Link(ours, peer, known_store, now_ms, is_copied=is_copied)
+    return link, [Send(encode(ours))]
 
 
 class Link:
@@ -75,11 +77,14 @@ class Link:
     Nothing that the peer sends makes a call raise.
     """
 
-    def __init__(self, ours: Hello, peer: str, known_store: str | None, now_ms: int) -> None:
+    def __init__(
+        self, ours: Hello, peer: str, known_store: str | None, now_ms: int, *, is_copied: bool
+    ) -> None:
         self.phase = Phase.GREETING
         self._ours = ours
         self._peer = peer
         self._known_store = known_store
+        self._is_copied = is_copied
         self._theirs: Hello | None = None
         self._peer_goes_on = False
         self._due_ms = now_ms + HELLO_DEADLINE_MS
@@ -226,6 +231,7 @@ class Link:
             recalled,
             known_store=self._known_store,
             store=theirs.store,
+            is_copied=self._is_copied,
         )
         if not verdict.goes_on:
             return [Stopped(verdict, by_peer=False), *self._part(verdict.kind, "")]

@@ -15,6 +15,8 @@ each compares for itself, stream by stream::
     less, head of another past  fork               (go on: only the sender knows its past)
     less, or as much            go on              go on
 
+What says that the peer's store runs twice comes before all of that (`mbx.core.copies`).
+
 The last fork is seen by one end alone. Therefore a link goes on only after each end has told the
 other that it does (`mbx.core.link`), and whoever stops says why.
 """
@@ -31,6 +33,8 @@ EMPTY_HEAD: Final = bytes(HEAD_BYTES)
 
 Kind = Literal[
     "go-on",
+    "copies-of-peer",
+    "copies-of-us",
     "another-store",
     "unknown-stream",
     "fork",
@@ -38,7 +42,11 @@ Kind = Literal[
     "rollback-of-peer",
 ]
 
+COPIED: Final = "copies-of-peer"
+"""The peer's store is known to run twice: nothing goes on until our owner has acted."""
+
 STOPS: Final[Mapping[Kind, Kind]] = {
+    COPIED: "copies-of-us",
     "another-store": "another-store",
     "unknown-stream": "unknown-stream",
     "fork": "fork",
@@ -123,16 +131,20 @@ def compare(
     *,
     known_store: str | None,
     store: str,
+    is_copied: bool = False,
 ) -> Verdict:
     """Whether a link goes on between `ours` and what the peer's hello says, and from where.
 
     `recalled` is our own head at `place_to_recall`, None if it is not known any more: then nothing
     proves that both have the same past, and the link stops. `known_store` is the id of the peer's
-    store when it was last met (None: never), `store` the one that it names now.
+    store when it was last met (None: never), `store` the one that it names now. `is_copied`: it is
+    known to run twice, and no owner has acted since.
     """
     kinds = {_of_outgoing(ours.out, theirs.into, recalled), _of_incoming(ours.into, theirs.out)}
     if known_store is not None and store != known_store:
         kinds.add("another-store")
+    if is_copied:
+        kinds.add(COPIED)
     for kind in STOPS:
         if kind in kinds:
             return Verdict(kind, 0, _words(kind, ours, theirs))
@@ -184,6 +196,7 @@ def _words(kind: Kind, ours: StreamState, theirs: StreamState) -> str:
 
 
 _MEANINGS: Final[Mapping[Kind, str]] = {
+    COPIED: "two copies of the peer run, or are used in turns",
     "another-store": "the peer's store is another one than before: it was restored or replaced",
     "unknown-stream": "the two hosts do not speak of the same streams: one of them was restored or"
     " paired anew without the other",

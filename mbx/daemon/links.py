@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from mbx.core import copies
 from mbx.core import link as links
 from mbx.core.commands import (
     Acknowledged,
@@ -32,11 +33,11 @@ from mbx.core.intake import Intake
 from mbx.core.limits import STOP_TOLD_MS
 from mbx.core.link import Link, Phase
 from mbx.core.patience import after_breach, after_call, may_call
-from mbx.core.streams import STOPS
+from mbx.core.streams import COPIED, STOPS, Kind
 from mbx.daemon import relaying, unpairing
 from mbx.daemon.context import Answer, Context
 from mbx.daemon.dispatch import Dispatcher, Work
-from mbx.daemon.linkstate import LinkState, RoundTrip
+from mbx.daemon.linkstate import LinkState, Wire
 from mbx.store import outbox
 from mbx.store.database import Committed, Outcome, Tx
 from mbx.store.peers import PeerRow
@@ -71,26 +72,6 @@ CallLater = Callable[[float, Callable[[], None]], Timer]
 def by_the_loop(delay_s: float, act: Callable[[], None]) -> Timer:
     """Timers of the running loop."""
     return asyncio.get_running_loop().call_later(delay_s, act)
-
-
-class Wire(Protocol):
-    """One authenticated connection to a peer, as the face gives it."""
-
-    def send(self, text: str) -> None:
-        """Write a text behind all earlier ones."""
-
-    def close(self) -> None:
-        """Let out what was written, then end it."""
-
-    def ping(self) -> None:
-        """Ask for a sign of life now: if none comes, the connection ends."""
-
-    def measure(self) -> None:
-        """Ask how long an answer takes: nothing ends if none comes."""
-
-    @property
-    def round_trip(self) -> RoundTrip | None:
-        """The last question that was answered."""
 
 
 @dataclass(slots=True)
@@ -181,7 +162,7 @@ class Links:
                 is_first = row.seen_ms is None
                 begun = Dialling.begin(what, self._now_ms(), is_first=is_first)
                 known = self._peers[no] = _Peer(row, begun)
-            elif known.row.dialled_at != row.dialled_at:
+            elif (known.row.dialled_at, known.row.version) != (row.dialled_at, row.version):
                 known.dialling = known.dialling.knowing(what, self._now_ms())
             known.row = row
             self._set_timer(known)
@@ -252,6 +233,8 @@ class Links:
             wire.close()
             return None
         older = peer.connection
+        if older is not None:
+            self._ask_both(peer, older.wire, wire)
         if older is not None and is_ours and not peer.dialling.is_trying:
             wire.close()  # a try of ours that was still under way when the other one stood
             return None
@@ -304,6 +287,23 @@ class Links:
 
     # -- one connection --------------------------------------------------------------------------
 
+    def _ask_both(self, peer: _Peer, *wires: Wire) -> None:
+        """Two connections of one host: where they are of two runs, ask whether both live."""
+        if not copies.are_two_runs(*(wire.run for wire in wires)):
+            return
+        meeting = copies.Meeting()
+
+        def answered(run: str) -> None:
+            nonlocal meeting
+            meeting = meeting.answer(run)
+            if meeting.proves_a_copy and peer.row.no in self._peers and not self._is_closed:
+                self._tell(peer, "two copies of a peer are there at once")
+                self._stopped(peer, COPIED)
+                self._part(peer, COPIED)
+
+        for wire in wires:
+            wire.question(partial(answered, wire.run or ""))
+
     def _begin(self, peer: _Peer, one: _Connection) -> None:
         """Read how our streams stand, behind all that was handed to the committer before."""
 
@@ -318,8 +318,9 @@ class Links:
                 return
             state: outbox.StreamRow = outcome.value.result["stream"]
             ours = Hello(self._dispatcher.host.key_id, self._store_id, state.both)
+            is_copied, now_ms = state.stopped == COPIED, self._now_ms()
             one.link, commands = links.open_link(
-                ours, peer.row.key_id, state.in_store, self._now_ms()
+                ours, peer.row.key_id, state.in_store, now_ms, is_copied=is_copied
             )
             self._carry_out(peer, one, commands)
             for text in one.early:
@@ -371,7 +372,7 @@ class Links:
 
         self._submit(Work(lambda tx: act(context, tx, no), writes=True), settle)
 
-    def _stopped(self, peer: _Peer, kind: str) -> None:
+    def _stopped(self, peer: _Peer, kind: Kind) -> None:
         told_ms, now_ms = peer.stops_told.get(kind), self._now_ms()
         is_told = told_ms is not None and now_ms - told_ms < STOP_TOLD_MS
         if not is_told:

@@ -1,6 +1,7 @@
-"""How a link to a paired host is, and the network of this one, for people."""
+"""How a link to a paired host is, what it needs of its connection, and the network of this one."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 
 class RoundTrip(NamedTuple):
@@ -8,6 +9,36 @@ class RoundTrip(NamedTuple):
 
     answered_ms: int
     took_ms: int
+
+
+class Wire(Protocol):
+    """One authenticated connection to a peer, as the face gives it."""
+
+    def send(self, text: str) -> None:
+        """Write a text behind all earlier ones."""
+
+    def close(self) -> None:
+        """Let out what was written, then end it."""
+
+    def ping(self) -> None:
+        """Ask for a sign of life now: if none comes, the connection ends."""
+
+    def measure(self) -> None:
+        """Ask how long an answer takes: nothing ends if none comes."""
+
+    @property
+    def round_trip(self) -> RoundTrip | None:
+        """The last question that was answered."""
+
+    @property
+    def run(self) -> str | None:
+        """Which start of its daemon the other end has named; None: an older mbx names none."""
+
+    def question(self, answered: Callable[[], None]) -> None:
+        """Ask this very thing now: `answered` is called once, if an answer to it comes.
+
+        Also of a connection that is closed right after, as long as the other end is heard.
+        """
 
 
 class LinkState(NamedTuple):

@@ -33,7 +33,8 @@ class Network:
     """The listener, the dials and the channels of this host.
 
     `serve_pairing` runs for each connection that may only pair. `parted` gets the outcome of each
-    `part`: the row's key and a code. `defect` hears of errors of ours.
+    `part`: the row's key and a code. `defect` hears of errors of ours. `run` names this start of
+    the daemon to paired hosts (`mbx.core.copies`).
     """
 
     def __init__(
@@ -44,8 +45,10 @@ class Network:
         parted: Callable[[int, str], None],
         now_ms: Callable[[], int],
         defect: Callable[[BaseException], None],
+        run: str,
     ) -> None:
         self.tls = tls
+        self._run = run
         self.crowd = Crowd()
         self._links = links
         self._parted = parted
@@ -66,6 +69,7 @@ class Network:
                 serve_pairing,
                 defect,
                 now_ms,
+                run,
             ),
             self.crowd,
         )
@@ -148,7 +152,8 @@ class Network:
         pinned = Pinned(row.key_id, certificate_hash(row.certificate))
         try:
             context = certificates.dialling(self.tls, row.key_id, row.certificate)
-            return await face.dial(endpoints, context, pinned, self.crowd, self._now_ms)
+            now_ms, run = self._now_ms, self._run
+            return await face.dial(endpoints, context, pinned, self.crowd, now_ms, run=run)
         except Undialled as failure:
             return failure.code
         except (MbxError, ValueError):
@@ -236,6 +241,15 @@ class _Wire:
     def measure(self) -> None:
         """Ask how long an answer takes."""
         self._channel.measure()
+
+    @property
+    def run(self) -> str | None:
+        """The start of the daemon that the other end has named."""
+        return self._channel.run
+
+    def question(self, answered: Callable[[], None]) -> None:
+        """Ask something of its own."""
+        self._channel.question(answered)
 
     @property
     def round_trip(self) -> RoundTrip | None:

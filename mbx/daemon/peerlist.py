@@ -6,6 +6,7 @@ from typing import Final
 
 from mbx.core.canonical import JsonValue
 from mbx.core.limits import PARTED_TOLD_MS, QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX
+from mbx.core.streams import COPIED
 from mbx.daemon import reaching
 from mbx.daemon.context import Context, Result
 from mbx.daemon.linkstate import LinkState
@@ -33,6 +34,8 @@ REASONS: Final[Mapping[str, str]] = MappingProxyType(
         "refused": "what was sent was not taken",
         "malformed": "what was sent could not be read",
         "protocol": "a rule of the protocol was broken",
+        "copies-of-peer": "two copies of it run, or are used in turns",
+        "copies-of-us": "it has met two copies of this host",
         "another-store": "it has another store than before: restored, or replaced",
         "unknown-stream": "one of the two hosts was restored, or paired anew without the other",
         "fork": "one of the two hosts is a copy, or went on from an older copy of its store",
@@ -211,6 +214,12 @@ def _next(
     if peer.ended_ms is not None:
         waits = peer.ended_by == "peer" and peers.is_latest(tx, peer)
         return f"mbx peers remove {peer.label}" if waits else None
+    if stream.stopped == COPIED:
+        return (
+            f"stop the copy of {peer.label} for good; then mbx peers addr {peer.label}; or {anew}"
+        )
+    if stream.stopped == "copies-of-us":
+        return "stop the copy of this host for good; then, there: mbx peers list names the command"
     if stream.stopped is not None:
         return f"look which of the two is the older copy, and put its newer store back; or {anew}"
     if code in _ANEW:

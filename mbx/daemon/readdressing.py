@@ -13,17 +13,23 @@ from mbx.core.errors import MbxError
 from mbx.core.limits import NAME_MAX_CHARS, RECORD_MAX_BYTES
 from mbx.core.peer import Peer, Pin, peer_payload, read_peer
 from mbx.core.record import Record, RecordError
+from mbx.core.streams import COPIED
 from mbx.daemon import unpairing
 from mbx.daemon.context import Context, Result
 from mbx.daemon.drafting import Draft, envelope, owner_id
 from mbx.daemon.effects import Effect, Paired
 from mbx.daemon.peerlabels import standing
-from mbx.store import audit, owners, peers
+from mbx.store import audit, outbox, owners, peers
 from mbx.store.database import Tx
 from mbx.store.peers import PeerRow
 
 CHANGE: Final = "peer-change"
 """The act, as `owner.draft` and the audit log call it, that changes label and addresses."""
+
+_GOES_ON: Final = (
+    "two copies of {label} were met: its link goes on by this, with whichever fits; see that one of"
+    " them is stopped for good"
+)
 
 PEER: Final = "peer"
 """The kind of the record."""
@@ -34,8 +40,9 @@ def draft(
 ) -> Draft:
     """Another label, other addresses (none given: those of now) for the host called `label`.
 
-    `addresses` are endpoints in their one spelling. Raises MbxError not-paired, name-taken, usage
-    when nothing would change.
+    `addresses` are endpoints in their one spelling. The same again is signed where the link waits
+    for that (two copies of the host were met). Raises MbxError not-paired, name-taken, usage when
+    nothing would change.
     """
     owner, peer = owner_id(tx), standing(tx, label)
     wanted = Peer(
@@ -45,8 +52,13 @@ def draft(
         tuple(dict.fromkeys(addresses)) or peer.addresses,
     )
     check_label(context, tx, wanted.label, peer.key_id)
-    if (wanted.label, wanted.addresses) == (peer.label, peer.addresses):
-        raise MbxError("usage", "that is how it is called and reached already", "mbx peers list")
+    waits = outbox.stream(tx, peer.no).stopped == COPIED
+    if (wanted.label, wanted.addresses) == (peer.label, peer.addresses) and not waits:
+        raise MbxError(
+            "usage",
+            "that is how it is called and reached already: give other addresses, a label, or both",
+            "mbx peers addr --help",
+        )
     content = peer_payload(wanted, envelope(context, owner))
     read_peer(content)
     lines = (
@@ -54,6 +66,7 @@ def draft(
         if wanted.label != label
         else f"{label} keeps its label",
         f"it is dialled at {_listed(wanted.addresses)}; until now at {_listed(peer.addresses)}",
+        *((_GOES_ON.format(label=label),) if waits else ()),
     )
     return Draft(PEER, content, wanted.label, lines)
 
@@ -82,6 +95,7 @@ def change(
         record_id=record.id,
         version=wanted.version,
     )
+    outbox.release(tx, peer.no)
     audit.append(
         tx,
         at_ms=context.moment.now_ms,

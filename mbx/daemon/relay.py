@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mbx.core.endpoints import Endpoint, parse_endpoint
 from mbx.core.errors import MbxError
+from mbx.core.keys import crockford
 from mbx.core.limits import TOMBSTONE_MS
 from mbx.daemon import bouncing, directory
 from mbx.daemon.context import Answer
@@ -165,6 +166,7 @@ class Relay:
                 self._farewells.tried,
                 world.monotonic_ms,
                 self._defect,
+                crockford(world.random_bytes(16)),
             )
             self._follow_addresses()
         return self._network

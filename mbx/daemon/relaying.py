@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from mbx.core import message, names, receipt
+from mbx.core import copies, message, names, receipt
 from mbx.core.canonical import JsonValue
 from mbx.core.commands import Fetch
 from mbx.core.delivery import Stage
@@ -22,7 +22,7 @@ from mbx.core.message import OWNER_MAIL, Party, Relayed
 from mbx.core.peer import read_addresses, read_directory, read_nack
 from mbx.core.receipt import Fact
 from mbx.core.record import Record, RecordError, Sealed, verify
-from mbx.core.streams import extended
+from mbx.core.streams import COPIED, Kind, extended
 from mbx.daemon import (
     addressing,
     bouncing,
@@ -443,19 +443,23 @@ def unfit(context: Context, tx: Tx, peer_no: int, seq: int) -> Answer:
     return Answer({}, (*bouncing.unfit(context, tx, peer, seq), Queued((peer_no,))))
 
 
-def stopped(context: Context, tx: Tx, peer_no: int, kind: str, *, is_told: bool = False) -> Answer:
+def stopped(context: Context, tx: Tx, peer_no: int, kind: Kind, *, is_told: bool = False) -> Answer:
     """The two streams do not belong to one history: nothing goes on, and the owner is told.
 
     `is_told`: it was told lately, so that nobody fills a mailbox by changing between verdicts.
     """
     peer, owner = peers.by_no(tx, peer_no), identities.by_name(tx, names.OWNER)
-    was = outbox.stream(tx, peer_no).stopped
-    outbox.stop(tx, peer_no, kind, context.moment.now_ms)  # each connect compares anew
-    if was == kind or is_told or owner is None:
+    was, now_ms = outbox.stream(tx, peer_no), context.moment.now_ms
+    last = None
+    if was.parted is not None:
+        last = copies.Parting(was.parted, was.parted_ms or 0, stood_since=was.stopped is None)
+    kind = copies.finding(kind, last, now_ms)
+    outbox.stop(tx, peer_no, kind, now_ms)  # each connect compares anew
+    if was.stopped == kind or (is_told and kind != COPIED) or owner is None:
         return Answer({})
     audit.append(
         tx,
-        at_ms=context.moment.now_ms,
+        at_ms=now_ms,
         act="link-stopped",
         identity=None,
         peer=peer.label,
@@ -468,6 +472,10 @@ def stopped(context: Context, tx: Tx, peer_no: int, kind: str, *, is_told: bool 
 
 _STOPPED: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "copies-of-peer": "Two copies of that host run, or are used in turns. Stop the copy; then"
+        " sign that host's address again, or pair anew: mbx peers list names the commands.",
+        "copies-of-us": "That host has met two copies of this one. Stop the copy; then the owner"
+        " there signs this host's address again: mbx peers list names the command there.",
         "another-store": "That host has another store than before.",
         "unknown-stream": "That host speaks of streams that this one does not know.",
         "fork": "Two hosts have gone on from one history: one of them is a copy.",

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from mbx.core.canonical import encode
 from mbx.core.record import Record, Sealed
-from mbx.core.streams import EMPTY_HEAD, Incoming, Outgoing, StreamState, extended
+from mbx.core.streams import COPIED, EMPTY_HEAD, Incoming, Outgoing, StreamState, extended
 from mbx.store.database import Tx
 
 _STREAMS: Final = (
@@ -314,8 +314,18 @@ def stop(tx: Tx, peer_no: int, why: str, now_ms: int) -> None:
 
 
 def go_on(tx: Tx, peer_no: int) -> None:
-    """A link stands: nothing stops it now."""
-    tx.run("UPDATE streams SET stopped = NULL WHERE peer_no = ?", (peer_no,))
+    """A link stands: nothing stops it now, unless an owner has to act."""
+    tx.run(
+        "UPDATE streams SET stopped = NULL WHERE peer_no = ? AND stopped <> ?", (peer_no, COPIED)
+    )
+
+
+def release(tx: Tx, peer_no: int) -> None:
+    """The owner has acted: whatever stopped the link is forgotten, and each connect compares."""
+    tx.run(
+        "UPDATE streams SET stopped = NULL, parted = NULL, parted_ms = NULL WHERE peer_no = ?",
+        (peer_no,),
+    )
 
 
 # -- inside ----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from mbx.core.streams import (
+    COPIED,
     EMPTY_HEAD,
     STOPS,
     Incoming,
@@ -258,6 +259,22 @@ def test_of_two_troubles_the_graver_is_told() -> None:
     assert verdict(mine, theirs, Sender(S, ABC, 3), STORE).kind == "fork"
 
 
+def test_a_peer_that_is_known_to_run_twice_is_stopped_whatever_the_streams_say() -> None:
+    at_us, at_them = (side.state() for side in (Sender(S, ABC, 3), Sender(T)))
+    ours = StreamState(at_us, Receiver(T).state())
+    theirs = StreamState(at_them, Receiver(S, ABC).state())
+
+    def held_to(theirs: StreamState, *, is_copied: bool) -> Verdict:
+        return compare(ours, theirs, None, known_store=STORE, store=STORE, is_copied=is_copied)
+
+    assert held_to(theirs, is_copied=False).goes_on
+    held = held_to(theirs, is_copied=True)
+    assert (held.kind, held.next_seq) == (COPIED, 0)
+    assert "two copies of the peer" in held.words
+    torn = theirs._replace(into=Receiver(S, ABC[:1]).state())
+    assert held_to(torn, is_copied=True).kind == COPIED
+
+
 def test_the_words_for_the_owner_say_what_each_end_has() -> None:
     at_sender, at_receiver = both(Sender(S, ABC, 3), Receiver(S, ABC[:2]))
     assert "older than what we know of it" in at_sender.words
@@ -267,10 +284,13 @@ def test_the_words_for_the_owner_say_what_each_end_has() -> None:
 
 
 def test_what_one_end_calls_a_stop_the_other_calls_by_its_own_name() -> None:
+    assert STOPS[COPIED] == "copies-of-us"  # which no host says of itself
+    assert stopped_by_peer("copies-of-us") is None
     for kind, other in STOPS.items():
         told = stopped_by_peer(kind)
         assert told is not None
-        assert (told.kind, told.goes_on, STOPS[other]) == (other, False, kind)
+        assert (told.kind, told.goes_on) == (other, False)
+        assert kind == COPIED or STOPS[other] == kind
         assert kind in told.words
     assert stopped_by_peer("go-on") is None
     assert stopped_by_peer("timeout") is None
@@ -393,5 +413,5 @@ def test_both_ends_together_go_on_exactly_when_nothing_is_lost_or_forked() -> No
                 assert "fork" in {at_a.kind, at_b.kind}
     sys.stdout.write(f"random histories of two hosts: {dict(sorted(met.items()))}\n")
     least = {"may go on": 2_000, "may not": 2_000, "one end alone sees it": 60, "restore": 300}
-    least |= dict.fromkeys(["go-on", *STOPS.keys() - {"another-store"}], 100)
+    least |= dict.fromkeys(["go-on", *STOPS.keys() - {"another-store", COPIED}], 100)
     assert {what: met[what] for what, count in least.items() if met[what] < count} == {}

@@ -13,6 +13,7 @@ import pytest
 
 from mbx.core.errors import MbxError
 from mbx.core.limits import STAND_BY_MS
+from mbx.core.streams import COPIED
 from mbx.daemon import peerlist, relaying
 from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import Work
@@ -35,6 +36,8 @@ class ListWire:
     out: deque[str] = field(default_factory=deque)
     is_closed: bool = False
     pings: int = 0
+    run: str | None = None
+    questions: list[Callable[[], None]] = field(default_factory=list)
 
     def send(self, text: str) -> None:
         assert not self.is_closed
@@ -48,6 +51,9 @@ class ListWire:
 
     def measure(self) -> None:
         """Nobody answers."""
+
+    def question(self, answered: Callable[[], None]) -> None:
+        self.questions.append(answered)
 
     @property
     def round_trip(self) -> RoundTrip | None:
@@ -297,11 +303,101 @@ def test_a_link_that_goes_on_after_a_stop_is_listed_as_one_that_a_copy_may_have(
         "reason": peerlist.REASONS["rollback-of-peer"],
     }
     assert "a copy of a host runs" in one["next"]
+    # The other one again: nothing but two stores in turns explains that, and neither goes on now.
     hosts.do(two.cut)
     meet(0, bytes(32))
+    assert two.here.desk.stream("lap").stopped == COPIED
+    assert there.stream("desk").stopped == "rollback-of-us"
+    for seq, head, said in (
+        (newer.in_seq, newer.in_head, "copies-of-us"),
+        (0, bytes(32), "rollback-of-us"),
+    ):
+        hosts.do(two.cut)
+        meet(seq, head)
+        assert not two.here.state("lap").stands
+        assert two.here.desk.stream("lap").stopped == COPIED
+        assert there.stream("desk").stopped == said
+        assert "mbx peers addr lap" in shown()["next"]
+    # Until the owner acts.
+    two.here.desk.do(lambda tx: outbox.release(tx, two.here.desk.peer_nos["lap"]))
     hosts.do(two.cut)
     meet(newer.in_seq, newer.in_head)
-    assert shown()["parted"]["at"] == rfc3339(stopped_ms + 60_000)
+    assert two.here.state("lap").stands
+    assert (shown()["parted"], shown()["next"]) == (None, None)
+
+
+@dataclass
+class Met:
+    """A second connection of the lap at the desk, and how many of its questions were asked."""
+
+    two: Pair
+    older: ListWire
+    newer: ListWire
+
+    @classmethod
+    def make(cls, two: Pair, older_run: str | None, newer_run: str | None) -> "Met":
+        older, newer = two.here.wire, ListWire(run=newer_run)
+        older.run = older_run
+        two.here.wire = newer
+        key_id = two.there.desk.host.key_id
+        two.here.connection = two.here.links.connected(key_id, newer, is_ours=False)
+        return cls(two, older, newer)
+
+    def stopped(self) -> str | None:
+        return self.two.here.desk.stream("lap").stopped
+
+
+RUN, OTHER_RUN = "a" * 26, "b" * 26
+
+
+def test_two_starts_of_one_host_that_are_there_at_once_stop_its_link(hosts: Any) -> None:
+    two: Pair = hosts.pair
+    met: Met = hosts.do(lambda: Met.make(two, RUN, OTHER_RUN))
+    [of_older], [of_newer] = met.older.questions, met.newer.questions
+    hosts.do(of_older)
+    assert met.stopped() is None
+    hosts.do(of_newer)
+    assert met.stopped() == COPIED
+    assert not two.here.state("lap").stands
+    assert met.newer.is_closed or met.older.is_closed
+    [told] = two.here.desk.rows("SELECT subject FROM messages WHERE subject LIKE 'The link to%'")
+    assert told == ("The link to lap has stopped: copies-of-peer",)
+    hosts.do(two.connect)
+    hosts.do(two.move)
+    assert not two.here.state("lap").stands
+    assert two.there.desk.stream("desk").stopped == "copies-of-us"
+
+
+@pytest.mark.parametrize("who", ["older", "newer"])
+def test_a_daemon_that_was_started_again_and_what_the_dead_one_left_are_no_copies(
+    hosts: Any, who: str
+) -> None:
+    """Whichever came last: of two connections only that of the daemon that lives answers."""
+    two: Pair = hosts.pair
+    met: Met = hosts.do(lambda: Met.make(two, RUN, OTHER_RUN))
+    [answer] = getattr(met, who).questions
+    hosts.do(answer)
+    assert met.stopped() is None
+    hosts.do(two.connect)
+    hosts.do(two.move)
+    assert two.here.state("lap").stands
+
+
+@pytest.mark.parametrize(("older", "newer"), [(RUN, RUN), (None, RUN), (RUN, None), (None, None)])
+def test_connections_of_one_start_or_of_a_mbx_that_names_none_are_asked_nothing(
+    hosts: Any, older: str | None, newer: str | None
+) -> None:
+    met: Met = hosts.do(lambda: Met.make(hosts.pair, older, newer))
+    assert met.older.questions == met.newer.questions == []
+
+
+def test_an_answer_after_the_pairing_has_ended_stops_nothing(hosts: Any) -> None:
+    two: Pair = hosts.pair
+    met: Met = hosts.do(lambda: Met.make(two, RUN, OTHER_RUN))
+    hosts.do(lambda: two.here.links.know([], "0" * 26))
+    for answer in (*met.older.questions, *met.newer.questions):
+        hosts.do(answer)
+    assert met.stopped() is None
 
 
 def test_a_full_disk_makes_the_other_host_wait_and_nothing_is_lost(hosts: Any) -> None:

@@ -12,7 +12,8 @@ from mbx.core.endpoints import Endpoint
 from mbx.core.frames import Bye, parse
 from mbx.daemon.faces.channels import Channel
 from mbx.daemon.farewells import TOLD
-from mbx.daemon.links import UNPAIRED, Wire
+from mbx.daemon.links import UNPAIRED
+from mbx.daemon.linkstate import Wire
 from mbx.daemon.network import Network
 from mbx.store.peers import PeerRow
 from tests.support.network import monotonic_ms, until
@@ -54,6 +55,7 @@ class Host:
     """One host with its network."""
 
     own: Machine
+    run: str = "r" * 26
     ears: Ears = field(default_factory=Ears)
     parted: list[tuple[int, str]] = field(default_factory=list)
     defects: list[BaseException] = field(default_factory=list)
@@ -70,6 +72,7 @@ class Host:
             lambda no, code: self.parted.append((no, code)),
             monotonic_ms,
             self.defects.append,
+            self.run,
         )
 
     def row(self, no: int = 1) -> PeerRow:
@@ -115,6 +118,36 @@ async def test_a_link_from_an_address_that_is_gone_ends_at_once_and_no_other(
     await until(lambda: (here.ears.ended, there.ears.ended) == (1, 1))
     here.network.moved(is_own)  # nothing hangs on any address now
     assert asked == [LOOPBACK]
+
+
+@pytest.mark.parametrize(("named", "heard"), [("s" * 26, "s" * 26), ("", None), ("what", None)])
+async def test_each_end_names_the_start_of_its_daemon_and_an_older_mbx_names_none(
+    tmp_path: Path, named: str, heard: str | None
+) -> None:
+    here, there = Host(machine(tmp_path, 1)), Host(machine(tmp_path, 2), run=named)
+    here.network.know([there.row()], [])
+    there.network.know([here.row()], [])
+    [there.at] = there.network.listen([there.at])
+    await linked(here, there)
+    assert (here.ears.wires[0].run, there.ears.wires[0].run) == (heard, "r" * 26)
+    there.network.dial(here.row()._replace(addresses=()))
+    for host in (here, there):
+        await host.network.close()
+
+
+async def test_a_question_is_answered_by_who_lives_also_on_a_connection_that_is_closed_behind_it(
+    two: tuple[Host, Host],
+) -> None:
+    here, there = two
+    await linked(here, there)
+    answers: list[str] = []
+    for wire, who in ((here.ears.wires[0], "there"), (there.ears.wires[0], "here")):
+        wire.question(lambda who=who: answers.append(who))  # type: ignore[misc]
+    there.ears.wires[0].close()
+    await until(lambda: sorted(answers) == ["here", "there"])
+    there.ears.wires[0].question(lambda: answers.append("nobody"))
+    await until(lambda: (here.ears.ended, there.ears.ended) == (1, 1))
+    assert sorted(answers) == ["here", "there"]
 
 
 async def test_a_removed_host_is_told_once_it_has_said_hello(two: tuple[Host, Host]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from mbx.core.dialing import FUTILE
 from mbx.core.limits import PARTED_TOLD_MS, TOLD_STATE_MS
-from mbx.core.streams import STOPS
+from mbx.core.streams import STOPS, Kind
 from mbx.daemon import peerlist, relaying
 from mbx.daemon.effects import Paired, Ping
 from mbx.daemon.linkstate import LinkState, NetworkState, RoundTrip
@@ -129,7 +129,7 @@ def test_what_waits_is_told_with_its_age_and_its_size(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(STOPS))
-def test_a_stopped_stream_is_told_with_what_to_do(hosts: Hosts, kind: str) -> None:
+def test_a_stopped_stream_is_told_with_what_to_do(hosts: Hosts, kind: Kind) -> None:
     context, no = hosts.here.dispatcher.context(), hosts.here.peer_nos["lap"]
     hosts.here.do(lambda tx: relaying.stopped(context, tx, no, kind))
     hosts.link = DOWN

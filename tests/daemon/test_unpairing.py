@@ -8,7 +8,7 @@ import pytest
 from mbx.core.frames import Withdrawal
 from mbx.core.limits import QUEUE_MAX_BYTES, QUEUE_MESSAGES_MAX
 from mbx.core.peer import Peer, peer_payload
-from mbx.daemon import bouncing, readdressing, unpairing
+from mbx.daemon import bouncing, readdressing, relaying, unpairing
 from mbx.daemon.bouncing import PIECE_ROWS
 from mbx.daemon.effects import Effect, HandBack, Paired
 from mbx.daemon.gate import Caller
@@ -344,6 +344,27 @@ def test_the_owner_gives_a_host_another_label_and_other_addresses(hosts: Hosts) 
     assert (hosts.lap()["label"], len(hosts.lap()["addresses"])) == ("laptop", 2)
     hosts.send("ben@laptop")
     assert carry_to(hosts) == 1
+
+
+def test_the_same_again_is_signed_where_a_link_waits_for_that_and_then_it_goes_on(
+    hosts: Hosts,
+) -> None:
+    context, no = hosts.here.dispatcher.context(), hosts.here.peer_nos["lap"]
+    hosts.here.do(lambda tx: relaying.stopped(context, tx, no, "copies-of-peer"))
+    hosts.here.do(lambda tx: relaying.stood(context, tx, no, "a" * 26, "b" * 26))
+    assert hosts.here.stream("lap").stopped == "copies-of-peer", (
+        "a link that was late undoes nothing"
+    )
+    before = hosts.lap()["addresses"]
+    draft = hosts.owner.draft("peer-change", name="lap")
+    assert any("two copies of lap were met" in line for line in draft["lines"])
+    assert hosts.here.stream("lap").stopped == "copies-of-peer"
+    hosts.owner.apply(hosts.owner.signed(draft))
+    stream = hosts.here.stream("lap")
+    assert (stream.stopped, stream.parted, stream.parted_ms) == (None, None, None)
+    assert hosts.lap()["addresses"] == before
+    again = hosts.here.refusal(nobody(), "owner.draft", act="peer-change", name="lap")
+    assert again.code == "usage"
 
 
 def carry_to(hosts: Hosts) -> int:

@@ -9,7 +9,17 @@ import pytest
 
 from mbx.daemon.peerlist import REASONS
 from tests.support.daemon import Agent, Daemon, Line, fresh_home
-from tests.support.hosts import PairedHost, addresses, copies, inbox, plant_pairing, until
+from tests.support.hosts import (
+    PairedHost,
+    addresses,
+    copies,
+    inbox,
+    pair_by_owners,
+    plant_pairing,
+    until,
+)
+from tests.support.human import Human
+from tests.support.human import do as do_as_owner
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
@@ -131,9 +141,7 @@ def test_a_copy_that_takes_the_link_over_does_not_make_a_stop_unseen(two: Two) -
         found: dict[str, Any] = one
         return found
 
-    copy = Daemon(two.stack.enter_context(fresh_home()))
-    skipped = shutil.ignore_patterns("run")
-    shutil.copytree(two.here.home, copy.home, ignore=skipped, dirs_exist_ok=True)
+    copy = copied(two.stack, two.here)
     two.here.daemon.stop()
     until(lambda: desk()["state"] == "down", "the host that was copied is away")
     with copy:
@@ -155,3 +163,74 @@ def test_a_copy_that_takes_the_link_over_does_not_make_a_stop_unseen(two: Two) -
         ):
             assert told in " ".join(two.there.daemon.mbx("peers", *words).stdout.split())
     two.here.daemon.start()
+    until(lambda: desk()["state"] == "stopped", "the copied host once more")
+    assert desk()["reason"] == REASONS["copies-of-peer"]
+    two.here.daemon.stop()
+    with copy:
+        until(lambda: own_word(copy) == REASONS["copies-of-us"], "the copy does not fit any more")
+    two.here.daemon.start()
+
+
+def copied(stack: ExitStack, host: PairedHost) -> Daemon:
+    """The daemon of a copy of a home, as it is now."""
+    copy = Daemon(stack.enter_context(fresh_home()))
+    skipped = shutil.ignore_patterns("run")
+    shutil.copytree(host.home, copy.home, ignore=skipped, dirs_exist_ok=True)
+    return copy
+
+
+def only_peer(daemon: Daemon) -> dict[str, Any]:
+    """What a host says of the one that it is paired with."""
+    with daemon.line() as line:
+        line.hello()
+        [one] = line.call("peers.list")["peers"]
+        found: dict[str, Any] = one
+        return found
+
+
+def own_word(daemon: Daemon) -> str | None:
+    """Why that link is as it is."""
+    reason: str | None = only_peer(daemon)["reason"]
+    return reason
+
+
+def test_two_copies_of_a_home_that_run_at_once_are_stopped_until_the_owner_has_acted() -> None:
+    with ExitStack() as stack:
+        here = PairedHost(stack.enter_context(fresh_home()), "desk")
+        there = PairedHost(stack.enter_context(fresh_home()), "lap")
+        stack.enter_context(here.daemon)
+        stack.enter_context(there.daemon)
+        pair_by_owners(here, there)
+        until(lambda: only_peer(there.daemon)["state"] == "up", "the link stands")
+        copy = copied(stack, here)
+        with copy:
+            until(lambda: only_peer(there.daemon)["state"] == "stopped", "it is found")
+            heard = REASONS["copies-of-us"]
+            until(lambda: own_word(here.daemon) == own_word(copy) == heard, "both hear of it")
+        told = only_peer(there.daemon)
+        assert told["reason"] == REASONS["copies-of-peer"]
+        assert "mbx peers addr desk" in told["next"]
+        checks = there.daemon.mbx("doctor", "--json").stdout
+        assert "the link to desk is stopped" in checks
+        assert "two copies" in " ".join(there.daemon.mbx("peers", "list").stdout.split())
+        # One of the two alone does not change that, nor does a daemon that is started again.
+        for host in (here, there):
+            host.daemon.stop()
+            host.daemon.start()
+        until(lambda: own_word(here.daemon) == REASONS["copies-of-us"], "it is known still")
+        assert only_peer(there.daemon)["state"] == "stopped"
+        with Human(there.daemon.socket_path) as human, human.line() as line:
+            do_as_owner(line, "peer-change", name="desk")
+        here.daemon.stop()
+        here.daemon.start()
+        until(lambda: only_peer(there.daemon)["state"] == "up", "the owner has acted")
+        assert only_peer(there.daemon)["parted"] is None
+
+
+def test_a_daemon_that_is_killed_and_started_again_and_again_is_no_copy(two: Two) -> None:
+    for victim in (two.here, two.there, two.here, two.here, two.there):
+        victim.daemon.kill()
+        victim.daemon.start()
+        until(lambda: only_peer(two.there.daemon)["state"] == "up", "the link stands again")
+    for host in (two.here, two.there):
+        assert only_peer(host.daemon)["parted"] is None

@@ -122,6 +122,13 @@ class Wire:
     def round_trip(self) -> RoundTrip | None:
         return None
 
+    @property
+    def run(self) -> str | None:
+        return None
+
+    def question(self, answered: Callable[[], None]) -> None:
+        """Nobody answers."""
+
 
 class SimHost:
     """One host: its desk (the disk), and the links of its daemon, which end when it dies."""

@@ -14,7 +14,7 @@ from mbx.core.limits import (
     WINDOW_MAX_BYTES,
     WINDOW_RECORDS_MAX,
 )
-from mbx.core.streams import EMPTY_HEAD, extended
+from mbx.core.streams import COPIED, EMPTY_HEAD, extended
 from tests.sim.link_history import (
     Acked,
     Asked,
@@ -25,6 +25,7 @@ from tests.sim.link_history import (
     Restored,
     Said,
     Spoilt,
+    Stood,
     Stopped,
     Took,
     Withdrew,
@@ -75,12 +76,52 @@ def _is_torn(case: LinkCase) -> bool:
     return streams.torn
 
 
+class Turns:
+    """What a host has seen of its peer's stores: stops, and links between them.
+
+    Another store of its own has forgotten it.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[list[str], list[str]] = ([], [])
+        self.restored = [0, 0]
+
+    def follow(self, event: object) -> None:
+        """Take one event in."""
+        match event:
+            case Stopped(host, _, kind) if not kind.endswith("-of-us"):
+                if self._seen[host][-1:] != ["stopped"]:
+                    self._seen[host].append("stopped")
+            case Stood(host) if self._seen[host]:
+                self._seen[host].append("stood")
+            case Stopped(host) | Restored(host):
+                self._seen[host].clear()
+        if isinstance(event, Restored):
+            self.restored[event.host] += 1
+
+    def were_seen(self, host: int) -> bool:
+        """Whether the peer's stores provably took turns."""
+        return self._seen[host].count("stopped") > 1
+
+
+def _is_held(case: LinkCase) -> bool:
+    """Whether a host waits for its owner at the end."""
+    held = [False, False]
+    for event in case.events:
+        match event:
+            case Stopped(host, _, kind):
+                held[host] |= kind == COPIED
+            case Restored(host):
+                held[host] = False
+    return any(held)
+
+
 # --- I1, I2, I3, I5: the mail --------------------------------------------------------------------
 
 
 def lost(case: LinkCase) -> Iterator[str]:
     """I1: at the end everything that was written is with the other host, and is known to be."""
-    if _is_torn(case) or not case.healed:
+    if _is_torn(case) or _is_held(case) or not case.healed:
         return
     for host, left in enumerate(case.left):
         there = len(case.left[1 - host].received)
@@ -193,10 +234,22 @@ def disagreed(case: LinkCase) -> Iterator[str]:
             told.clear()
         elif isinstance(event, Stopped):
             told.add(event.host)
-            if not streams.torn:
+            if not streams.torn and not event.kind.startswith("copies"):
                 yield f"host {event.host} stopped link {event.link} ({event.kind}) without cause"
     if _is_torn(case) and case.healed and told != {0, 1}:
         yield f"the streams do not fit, and only {sorted(told)} of the hosts said so"
+
+
+def duped(case: LinkCase) -> Iterator[str]:
+    """I16: of stores that take turns none is let in, and of less nobody says that there are two."""
+    turns = Turns()
+    for event in case.events:
+        match event:
+            case Stood(host, link) if turns.were_seen(host):
+                yield f"host {host} let one of two copies in on link {link}"
+            case Stopped(host, link, kind) if kind == COPIED and turns.restored[1 - host] < 2:
+                yield f"host {host} took one store for two on link {link}"
+        turns.follow(event)
 
 
 # --- I20, I21 ------------------------------------------------------------------------------------
@@ -243,7 +296,7 @@ LINK_INVARIANTS: Final[Mapping[str, tuple[Callable[[LinkCase], Iterator[str]], .
     "I2": (doubled,),
     "I3": (invented,),
     "I5": (disordered,),
-    "I16": (untrue, rash, disagreed),
+    "I16": (untrue, rash, disagreed, duped),
     "I20": (accused,),
     "I21": (unbounded,),
 }

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import pytest
 
-from mbx.core import flow, link
+from mbx.core import copies, flow, link
 from mbx.core.commands import Acknowledged, Command, Commit, Send
 from mbx.core.flow import Inflow, Outflow
 from mbx.core.frames import No, Ok, Place, Put, Withdrawal, encode
 from mbx.core.link import Link
-from mbx.core.streams import Kind, StreamState, Verdict, compare
+from mbx.core.streams import COPIED, Kind, StreamState, Verdict, compare
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -94,6 +94,25 @@ def heads_are_not_compared(patch: pytest.MonkeyPatch) -> None:
 def a_peer_that_lost_what_it_had_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
     """And, at the other end, that we lost it."""
     _blind_to(patch, "rollback-of-peer", "rollback-of-us")
+
+
+def copies_that_take_turns_are_not_noticed(patch: pytest.MonkeyPatch) -> None:
+    """Each stop is looked at by itself."""
+    patch.setattr(copies, "finding", lambda kind, last, now_ms: kind)
+
+
+def what_was_known_of_copies_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Who fits goes on, though the owner has not acted."""
+
+    def forgetful(*streams: Any, is_copied: bool, **stores: Any) -> Verdict:
+        return compare(*streams, **stores)
+
+    patch.setattr(link, "compare", forgetful)
+
+
+def a_store_that_was_put_right_is_taken_for_a_copy(patch: pytest.MonkeyPatch) -> None:
+    """The first stop already."""
+    patch.setattr(copies, "finding", lambda kind, last, now_ms: COPIED)
 
 
 def the_other_ends_word_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
@@ -228,6 +247,9 @@ LINK_DEFECTS: Final = (
     Defect(the_streams_are_not_compared, "I16"),
     Defect(heads_are_not_compared, "I16"),
     Defect(a_peer_that_lost_what_it_had_is_not_noticed, "I16"),
+    Defect(copies_that_take_turns_are_not_noticed, "I16"),
+    Defect(what_was_known_of_copies_is_forgotten, "I16"),
+    Defect(a_store_that_was_put_right_is_taken_for_a_copy, "I16"),
     Defect(the_other_ends_word_is_not_waited_for, "I16"),
     Defect(the_other_ends_verdict_is_not_told, "I16"),
     Defect(what_was_received_is_not_remembered, "I2"),

@@ -84,11 +84,18 @@ class Held(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """`host` says that its streams and the peer's do not fit."""
+    """`host` says that its streams and the peer's do not fit, or that the peer runs twice."""
 
     host: int
     link: int
     kind: str
+
+
+class Stood(NamedTuple):
+    """`host` goes on: both have compared and said so."""
+
+    host: int
+    link: int
 
 
 class Ended(NamedTuple):
@@ -130,6 +137,7 @@ Event: TypeAlias = (
     | Heard
     | Held
     | Stopped
+    | Stood
     | Ended
     | Spoilt
     | Restored

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from mbx.core.dialing import Initiative, initiative
 from mbx.core.limits import BODY_MAX_BYTES
 from mbx.core.record import Record
-from tests.sim.link_history import LinkCase, Spoilt
+from tests.sim.link_history import LinkCase, Spoilt, Stopped, Took
 from tests.sim.link_world import PING_DEATH_MS, Host, Pipe, Store, Wire, is_sound
 from tests.support.frames import HOSTS, SIGNATURE
 
@@ -20,6 +20,9 @@ HEALING_MS: Final = 3 * 60 * 60 * 1000
 
 HEALING_STEPS: Final = 400
 """Three times what any seed of `STEPS` steps needs: who runs in circles is not at rest."""
+
+_TURN_STEPS: Final = 120
+"""So long a copy has its turn at most, until it got something or was stopped."""
 
 _LARGEST: Final = "\\u0001" * BODY_MAX_BYTES
 _MIDDLE: Final = "é" * 30_000
@@ -47,12 +50,16 @@ class LinkScene:
         self.hosts = [self._host(no, *can[no]) for no in (0, 1)]
         self.is_spoiling = self.chance.random() < 0.4
         self.is_restoring = self.chance.random() < 0.35
+        self.is_swapping = self.chance.random() < 0.15
+        """Whether two copies of one home are used in turns."""
         self.has_large = self.chance.random() < 0.07
         self.has_crowd = self.chance.random() < 0.1
         """Whether somebody sends hundreds at once."""
         self.haste = self.chance.choice([26, 26, 6, 1])
         """How soon the stores do what waits."""
         self.copies: list[tuple[int, Store]] = []
+        self.twin: tuple[Store | None, int] = (None, self.chance.randrange(2))
+        """The copy of a host's store that rests, and whose it is."""
         self.written = 0
 
     def _host(self, no: int, we_can: bool, they_can: bool | None) -> Host:
@@ -77,6 +84,8 @@ class LinkScene:
         ]
         if self.is_restoring:
             acts += [(1.5, self.copy), (0.8, self.restore)]
+        if self.is_swapping:
+            acts.append((4, self.swap))
         (act,) = self.chance.choices([one for _, one in acts], [weight for weight, _ in acts])
         act()
 
@@ -198,6 +207,31 @@ class LinkScene:
         if not self.copies:
             return
         no, older = self.chance.choice(self.copies)
+        self._put_in(no, older)
+
+    def swap(self) -> None:
+        """One of two copies of a home goes on, gets some mail, and rests until the next time."""
+        (resting, no), host = self.twin, self.hosts[self.twin[1]]
+        other = self.hosts[1 - no]
+        self.twin = (host.store.copy(), no)
+        if resting is None:
+            return
+        self.wire.met["copies in turns"] += 1
+        self._put_in(no, resting)
+        for one in self.hosts:
+            one.is_full = False
+            if not one.is_up:
+                one.start()
+        other.dialling = other.dialling.woken(self.wire.now_ms)
+        since = len(self.wire.events)
+        for _ in range(_TURN_STEPS):
+            if any(isinstance(event, Took | Stopped) for event in self.wire.events[since:]):
+                break
+            if self.chance.random() < 0.1:
+                self.write()
+            self._calm_step()
+
+    def _put_in(self, no: int, older: Store) -> None:
         host, other = self.hosts[no], self.hosts[1 - no]
         if host.is_up:
             host.die(by_power_cut=False)
@@ -283,7 +317,8 @@ class LinkScene:
         a, b = self.hosts
         if self._is_any_task():
             return False
-        if not (is_sound(a.store, b.store) and is_sound(b.store, a.store)):
+        is_held = a.store.is_copied or b.store.is_copied
+        if is_held or not (is_sound(a.store, b.store) and is_sound(b.store, a.store)):
             return self._both_told()
         return all(
             host.store.acked == len(host.store.out) == len(other.store.received)

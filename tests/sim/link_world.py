@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from mbx.core import copies
 from mbx.core.commands import (
     Acknowledged,
     Closed,
@@ -25,12 +26,13 @@ from mbx.core.commands import (
     Stopped,
     Unfit,
 )
+from mbx.core.copies import Parting
 from mbx.core.dialing import Dialling, Initiative, newer_stays
 from mbx.core.frames import Bye, Hello, Place, Withdrawal, encode
 from mbx.core.keys import crockford
 from mbx.core.link import LOST, Link, Phase, open_link
 from mbx.core.record import Record
-from mbx.core.streams import EMPTY_HEAD, Incoming, Outgoing, StreamState, extended
+from mbx.core.streams import COPIED, EMPTY_HEAD, Incoming, Outgoing, StreamState, extended
 from tests.sim import link_history as history
 from tests.sim.link_history import Event
 from tests.support.frames import HOSTS, STORES
@@ -54,6 +56,13 @@ class Store:
     received: list[bytes] = field(default_factory=list)
     in_head: bytes = EMPTY_HEAD
     known_store: str | None = None
+    parting: Parting | None = None
+    """How a link was stopped last."""
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the peer is known to run twice."""
+        return self.parting is not None and self.parting.kind == COPIED
 
     def hello(self) -> Hello:
         """What it says of itself now."""
@@ -245,6 +254,8 @@ class Host:
     def _know(self, stood: Stood) -> None:
         self.store.known_store = stood.store
         self.store.in_id = stood.stream
+        if self.store.parting is not None:
+            self.store.parting = self.store.parting._replace(stood_since=True)
 
     def _recall(self, link: Link, seq: int) -> None:
         assert seq >= self.store.acked, "older heads may be forgotten"
@@ -288,12 +299,15 @@ class Host:
                 self.tasks.append(lambda: self._acknowledge(upto))
             case Stood():
                 wire.met["links that stood"] += 1
+                self._tell(history.Stood(self.no, pipe.no))
                 self.dialling = self.dialling.stood(wire.now_ms)
                 self._give_up_tries()
                 self.tasks.append(lambda: self._know(command))
             case Stopped(verdict):
-                wire.met[f"stopped {verdict.kind}"] += 1
-                self._tell(history.Stopped(self.no, pipe.no, verdict.kind))
+                kind = copies.finding(verdict.kind, self.store.parting, wire.now_ms)
+                self.store.parting = Parting(kind, wire.now_ms, stood_since=False)
+                wire.met[f"stopped {kind}"] += 1
+                self._tell(history.Stopped(self.no, pipe.no, kind))
             case Closed(code, by_peer):
                 self._ended(pipe, code, by_peer)
             case Refused():
@@ -360,7 +374,11 @@ class Host:
         self.most_held = [0] * 5
         self.pipe = pipe
         self.link, commands = open_link(
-            self.store.hello(), HOSTS[1 - self.no], self.store.known_store, wire.now_ms
+            self.store.hello(),
+            HOSTS[1 - self.no],
+            self.store.known_store,
+            wire.now_ms,
+            is_copied=self.store.is_copied,
         )
         self.perform(commands)
 

@@ -13,7 +13,7 @@ import pytest
 
 from mbx.core.commands import Fetch
 from mbx.core.delivery import Stage
-from mbx.daemon import links, receipting, relaying
+from mbx.daemon import links, linkstate, receipting, relaying
 from mbx.daemon.context import Answer
 from mbx.store import messages, outbox
 from mbx.store.database import Tx
@@ -221,7 +221,7 @@ def what_is_offered_counts_as_acknowledged(patch: pytest.MonkeyPatch) -> None:
 def a_stranger_is_taken_for_a_peer(patch: pytest.MonkeyPatch) -> None:
     connected = links.Links.connected
 
-    def some(self: links.Links, key_id: str, wire: links.Wire, *, is_ours: bool) -> Any:
+    def some(self: links.Links, key_id: str, wire: linkstate.Wire, *, is_ours: bool) -> Any:
         known = [peer.row.key_id for peer in self._peers.values()]
         taken = key_id if key_id in known or not known else known[0]
         return connected(self, taken, wire, is_ours=is_ours)

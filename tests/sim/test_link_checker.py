@@ -21,6 +21,7 @@ from tests.sim.link_history import (
     Restored,
     Said,
     Spoilt,
+    Stood,
     Stopped,
     Took,
     Withdrew,
@@ -143,6 +144,31 @@ def test_a_rollback_that_both_tell_and_after_which_nothing_moves_is_good() -> No
     assert violations(case(torn(*stops), received=2)) == {}
 
 
+def turns() -> list[Event]:
+    """Stores of host 1 that go on in turns; host 0 was told twice."""
+
+    def older(link: int) -> list[Event]:
+        return [
+            Restored(1, (), 2, frozenset(), False),
+            Stopped(0, link, "rollback-of-peer"),
+            Stopped(1, link, "rollback-of-us"),
+        ]
+
+    return [*older(3), Restored(1, (), 5, frozenset(), True), Stood(0, 4), Stood(1, 4), *older(5)]
+
+
+def test_copies_that_are_found_at_their_second_turn_are_good() -> None:
+    story = turns()
+    story[-2] = Stopped(0, 5, "copies-of-peer")
+    assert violations(case([*usual(), *story])) == {}
+
+
+def test_a_host_that_forgot_the_turns_with_its_own_store_may_go_on() -> None:
+    own = Restored(0, PLACES, 0, frozenset(), True)
+    back = Restored(1, (), 5, frozenset(), True)
+    assert violations(case([*usual(), *turns(), back, own, Stood(0, 6)])) == {}
+
+
 def test_a_complaint_about_a_link_that_was_spoilt_is_good() -> None:
     assert violations(case([*usual(), Spoilt(3), Ended(1, 3, "protocol", False)])) == {}
 
@@ -215,6 +241,12 @@ BAD: list[tuple[str, str, Lie]] = [
         lambda: case(torn(Stopped(0, 3, "fork")), received=2),
     ),
     ("I16", "a rollback that nobody tells", lambda: case(torn(), received=2)),
+    (
+        "I16",
+        "a copy in its second turn",
+        lambda: case([*usual(), *turns(), Stood(0, 6)]),
+    ),
+    ("I16", "one store for two", lambda: case([*usual(), Stopped(0, 3, "copies-of-peer")])),
     ("I16", "a stop without cause", lambda: case([*usual(), Stopped(1, 2, "fork")])),
     ("I20", "malformed", lambda: case([*usual(), Ended(0, 2, "malformed", False)])),
     ("I20", "protocol, by the peer", lambda: case([*usual(), Ended(1, 2, "protocol", True)])),

@@ -393,6 +393,13 @@ class NearWire:
     def round_trip(self) -> RoundTrip | None:
         return None
 
+    @property
+    def run(self) -> str | None:
+        return None
+
+    def question(self, answered: Callable[[], None]) -> None:
+        """Nobody answers."""
+
 
 class RogueEnd:
     """The rogue's end of it."""
@@ -438,6 +445,13 @@ class _HostEnd:
     @property
     def round_trip(self) -> RoundTrip | None:
         return None
+
+    @property
+    def run(self) -> str | None:
+        return None
+
+    def question(self, answered: Callable[[], None]) -> None:
+        """Nobody answers."""
 
 
 class _Off:

@@ -103,6 +103,7 @@ def ping(session: Session, label: str) -> int:
     mbx peers addr desktop 192.168.1.20
     mbx peers addr desktop desktop.local:24629 [fd00::20]:24629
     mbx peers addr desktop --label tower
+    mbx peers addr desktop
     """,
 )
 @click.argument("label", metavar="HOST", shell_complete=completed("peers"))
@@ -120,6 +121,9 @@ def addr(
 
     ADDRESS is a name, an IPv4 or an IPv6 address, with :PORT if it is not 24629. They replace the
     ones before. The host stays the one whose key you compared: another key needs a new pairing.
+
+    A link that was stopped because two copies of that host were met goes on once you have signed;
+    without ADDRESS the addresses stay. Stop the copy first.
     """
     carry_out(
         session,

@@ -25,6 +25,7 @@ from websockets.server import ServerProtocol
 from websockets.uri import WebSocketURI
 
 from mbx.core import limits
+from mbx.core.ids import is_id
 from mbx.daemon import certificates
 from mbx.daemon.faces.networks import Guest
 from mbx.daemon.linkstate import RoundTrip
@@ -44,6 +45,10 @@ _DEAF.disabled = True
 
 Clock = Callable[[], int]
 """Monotonic ms."""
+
+
+_RUN: Final = "Mbx-Run"
+"""The header of an upgrade, from either side, by which a host names the start of its daemon."""
 
 
 class ChannelEnded(Exception):
@@ -84,7 +89,8 @@ class Channel(asyncio.Protocol):
     """One connection. `asks`: we have dialled it; otherwise we were called.
 
     `guest` is its place in the crowd, `certificate` the DER that the other side has shown with its
-    key (None: none), known as soon as TLS is up; `peer` the host key id that `open` was told.
+    key (None: none), known as soon as TLS is up; `peer` the host key id that `open` was told. `run`
+    is the start of its daemon that the other side has named with the upgrade (None: none).
     """
 
     def __init__(
@@ -94,6 +100,7 @@ class Channel(asyncio.Protocol):
         self.guest: Guest | None = None
         self.certificate: bytes | None = None
         self.peer: str | None = None
+        self.run: str | None = None
         self.lost_by: Exception | None = None
         """What the transport said when it went, if it said anything."""
         self._now_ms = now_ms
@@ -112,6 +119,8 @@ class Channel(asyncio.Protocol):
         self._window = (0, 0)
         self._missed = 0
         self._asked_ms: int | None = None
+        self._questions = 0
+        self._unanswered: dict[bytes, Callable[[], None]] = {}
         self.round_trip: RoundTrip | None = None
         """The last question for a sign of life that was answered."""
         self._fragments: list[bytes] = []
@@ -191,6 +200,18 @@ class Channel(asyncio.Protocol):
             self._ask_for_life()
             self._flush()
 
+    def question(self, answered: Callable[[], None]) -> None:
+        """Ask something that has one answer; `answered` is called if that comes, once.
+
+        It is heard of also while the channel closes, and proves that the other side lived now.
+        """
+        if self.is_open:
+            self._questions += 1
+            question = self._questions.to_bytes(8)
+            self._unanswered[question] = answered
+            self._protocol.send_ping(question)
+            self._flush()
+
     def probe(self) -> None:
         """Ask for a sign of life now; whoever gives none within a few seconds is dead."""
         if self.is_open:
@@ -231,14 +252,19 @@ class Channel(asyncio.Protocol):
         assert isinstance(request, Request)
         return Asked(request.path, "Origin" in request.headers)
 
-    def answer(self, status: HTTPStatus) -> bool:
-        """Let the caller in (101), or refuse it with another status; whether it is in."""
+    def answer(self, status: HTTPStatus, run: str = "") -> bool:
+        """Let the caller in (101), or refuse it with another status; whether it is in.
+
+        `run`: the start of our daemon, named to who is let in; empty: none.
+        """
         request = self._head.result()
         protocol = self._protocol
         assert isinstance(request, Request)
         assert isinstance(protocol, ServerProtocol)
         let_in = status is HTTPStatus.SWITCHING_PROTOCOLS
         response = protocol.accept(request) if let_in else protocol.reject(status, "")
+        if let_in and run:
+            response.headers[_RUN] = run
         protocol.send_response(response)
         if protocol.state is not OPEN:
             self._end("refused")
@@ -246,10 +272,16 @@ class Channel(asyncio.Protocol):
         self._flush()
         return protocol.state is OPEN
 
-    async def ask(self, path: str) -> int:
-        """Ask for this path; the status of the answer, 101 if we are in. Raises ChannelEnded."""
+    async def ask(self, path: str, run: str = "") -> int:
+        """Ask for this path; the status of the answer, 101 if we are in. Raises ChannelEnded.
+
+        `run`: as for `answer`.
+        """
         self._protocol = protocol = _client(path)
-        protocol.send_request(protocol.connect())
+        request = protocol.connect()
+        if run:
+            request.headers[_RUN] = run
+        protocol.send_request(request)
         self._flush()
         response = await self._other_half()
         assert isinstance(response, Response)
@@ -339,6 +371,10 @@ class Channel(asyncio.Protocol):
         self._flush()
 
     def _frame(self, frame: Frame) -> None:
+        if frame.opcode is Opcode.PONG:
+            answered = self._unanswered.pop(bytes(frame.data), None)
+            if answered is not None:
+                answered()
         if self._why is not None:
             return
         if not self._asks and not self._is_open:
@@ -349,7 +385,7 @@ class Channel(asyncio.Protocol):
             self._breach("malformed", CloseCode.UNSUPPORTED_DATA)
         elif frame.opcode in (Opcode.TEXT, Opcode.CONT):
             self._fragment(frame)
-        elif frame.opcode is Opcode.PONG and self._asked_ms is not None:
+        elif frame.opcode is Opcode.PONG and not frame.data and self._asked_ms is not None:
             now_ms = self._now_ms()
             self.round_trip = RoundTrip(now_ms, now_ms - self._asked_ms)
             self._asked_ms = None
@@ -391,6 +427,8 @@ class Channel(asyncio.Protocol):
         head = await asyncio.shield(self._head)
         if head is None or (self._why is not None and not self._asks):
             raise ChannelEnded(self._why or "lost")
+        named = head.headers.get_all(_RUN)
+        self.run = named[0] if len(named) == 1 and is_id(named[0]) else None
         return head
 
     # -- ends -------------------------------------------------------------------------------------

@@ -42,7 +42,8 @@ class Callers(NamedTuple):
     (the host's key id; None: nobody's any more) and is asked on every connection. `admits` says
     whether the host with a key id may have a link now, or calls too often. `serve_link` and
     `serve_pairing` run for each channel; a pairing that is proved is told by the channel's
-    `proved`, after which it is no stranger. `defect` hears of errors of ours.
+    `proved`, after which it is no stranger. `defect` hears of errors of ours. `run` names
+    this start of the daemon to peers; empty: it is not named.
     """
 
     context: Callable[[], Context]
@@ -52,6 +53,7 @@ class Callers(NamedTuple):
     serve_pairing: Serving
     defect: Callable[[BaseException], None]
     now_ms: Clock
+    run: str = ""
 
 
 class Listener:
@@ -174,7 +176,7 @@ class Listener:
             status, why = HTTPStatus.SERVICE_UNAVAILABLE, "too many links"
         if why:
             self._crowd.counts[why] += 1
-        if not channel.answer(status):
+        if not channel.answer(status, self._callers.run if peer is not None else ""):
             return None
         channel.open(peer)
         return self._callers.serve_pairing if peer is None else self._callers.serve_link
@@ -240,8 +242,11 @@ async def dial(
     crowd: Crowd,
     now_ms: Clock,
     terms: Terms = TERMS,
+    run: str = "",
 ) -> Channel:
     """An open channel: to this peer, or (None) to whoever listens there, for a pairing.
+
+    `run`: the start of our daemon, which the peer is told.
 
     The first of the endpoints that answers as it should. No proxy, no redirect, no second try but
     at their other addresses. Raises Undialled: what the host itself said, else what came last.
@@ -250,7 +255,8 @@ async def dial(
     if guest is None:
         raise Undialled("busy", "this host has as many links as it can have")
     try:
-        channel = await _first(endpoints, context, pinned, now_ms, terms)
+        ours = _Ours(context, pinned, now_ms, terms, run)
+        channel = await _first(endpoints, ours)
     except BaseException:
         guest.leave()
         raise
@@ -259,13 +265,17 @@ async def dial(
     return channel
 
 
-async def _first(
-    endpoints: Sequence[Endpoint],
-    context: Context,
-    pinned: Pinned | None,
-    now_ms: Clock,
-    terms: Terms,
-) -> Channel:
+class _Ours(NamedTuple):
+    """What we bring to a dial; see `dial`."""
+
+    context: Context
+    pinned: Pinned | None
+    now_ms: Clock
+    terms: Terms
+    run: str
+
+
+async def _first(endpoints: Sequence[Endpoint], ours: _Ours) -> Channel:
     """The first channel that is let in. Raises Undialled."""
     failure = Undialled("unreachable", "no address of it is known")
     async with aclosing(networks.reach_some(endpoints)) as connections:
@@ -273,58 +283,47 @@ async def _first(
             try:
                 if isinstance(found, Unreachable):
                     raise Undialled("unreachable", str(found))
-                return await _asked(found, context, pinned, now_ms, terms)
+                return await _asked(found, ours)
             except Undialled as undialled:
                 failure = undialled
-                if pinned is not None and failure.code in _ITS_OWN_WORD:
+                if ours.pinned is not None and failure.code in _ITS_OWN_WORD:
                     break
     raise failure
 
 
-async def _asked(
-    connection: socket.socket,
-    context: Context,
-    pinned: Pinned | None,
-    now_ms: Clock,
-    terms: Terms,
-) -> Channel:
+async def _asked(connection: socket.socket, ours: _Ours) -> Channel:
     """The channel over a connection, which ends with it. Raises Undialled."""
     try:
-        channel = Channel(connection.getpeername()[0], now_ms, terms, asks=True)
+        channel = Channel(connection.getpeername()[0], ours.now_ms, ours.terms, asks=True)
     except OSError as error:
         connection.close()
         raise Undialled("unreachable", str(error)) from None
     try:
-        await _secured(channel, connection, context, pinned, terms)
+        await _secured(channel, connection, ours)
     except BaseException:
         channel.abort()
         raise
     return channel
 
 
-async def _secured(
-    channel: Channel,
-    connection: socket.socket,
-    context: Context,
-    pinned: Pinned | None,
-    terms: Terms,
-) -> None:
+async def _secured(channel: Channel, connection: socket.socket, ours: _Ours) -> None:
     """TLS, the pin and the upgrade. Raises Undialled."""
-    loop = asyncio.get_running_loop()
+    loop, pinned, terms = asyncio.get_running_loop(), ours.pinned, ours.terms
     at = f"the host at {channel.address}"
     try:
         async with asyncio.timeout(terms.handshake_s):
             await loop.create_connection(
                 lambda: channel,
                 sock=connection,
-                ssl=context,
+                ssl=ours.context,
                 server_hostname="",
                 ssl_handshake_timeout=terms.handshake_s,
                 ssl_shutdown_timeout=terms.close_s,
             )
             if pinned is not None and certificate_hash(channel.certificate or b"") != pinned.digest:
                 raise Undialled("wrong-host", f"{at} {_OTHER_CERTIFICATE}")
-            status = await channel.ask(PAIR_PATH if pinned is None else LINK_PATH)
+            path, run = (PAIR_PATH, "") if pinned is None else (LINK_PATH, ours.run)
+            status = await channel.ask(path, run)
     except TimeoutError:
         raise Undialled("unreachable", f"{at} does not answer in time") from None
     except ChannelEnded as ended:

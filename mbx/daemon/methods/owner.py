@@ -192,8 +192,6 @@ def _read_forwarding(params: Params) -> Maker:
 def _read_peer_change(params: Params) -> Maker:
     label, new_label = params.string("name"), params.optional_string("label")
     given = params.strings("addresses", PEER_ADDRESSES_MAX)
-    if not given and new_label is None:
-        raise MbxError("usage", "give addresses, a label, or both", "mbx peers addr --help")
     addresses = [str(parse_endpoint(text)) for text in given]
     return lambda context, tx: readdressing.draft(context, tx, label, addresses, new_label)
 
