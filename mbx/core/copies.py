@@ -36,16 +36,17 @@ class Parting(NamedTuple):
     stood_since: bool
 
 
-def finding(kind: Kind, last: Parting | None, now_ms: int) -> Kind:
+def finding(kind: Kind, last: Parting | None, now_ms: int, *, is_ours: bool) -> Kind:
     """What a link is stopped for that was compared with `kind` now, `last` being the stop before.
 
     `COPIED` where the two are turns, and where it stays so because no owner has acted yet.
+    `is_ours`: we have found it ourselves; what the peer alone says it found proves nothing.
     """
     if last is None:
         return kind
     if last.kind == COPIED and not last.stood_since:
         return COPIED
-    is_turn = last.stood_since and {kind, last.kind} <= _OF_THE_PEER
+    is_turn = is_ours and last.stood_since and {kind, last.kind} <= _OF_THE_PEER
     return COPIED if is_turn and 0 <= now_ms - last.at_ms < PARTED_TOLD_MS else kind
 
 

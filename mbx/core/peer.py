@@ -8,6 +8,7 @@ peer       our owner  our own host    this key, with this certificate, is paired
 unpair     our owner  our own host    it is no longer
 tls-cert   a host     nobody's alone  this TLS certificate is its own
 directory  a host     its peer        this is new or has changed of its identities and addresses
+forwards   a host     its peer        mail for these retired identities of it goes to these
 nack       a host     sender's host   this message of yours is refused for ever, and why
 ========== ========== =============== ==========================================================
 
@@ -65,6 +66,8 @@ _UNPAIR: Final = _OWNERS | {"peer", "label", "reason"}
 _CERTIFICATE: Final = frozenset("v type iat nonce host key certificate".split())
 _DIRECTORY: Final = _HOSTS | {"identities", "addresses"}
 _ENTRY: Final = frozenset("identity name role description state cli retired".split())
+_FORWARDS: Final = _HOSTS | {"forwards"}
+_ONWARD: Final = frozenset({"identity", "to"})
 _NACK: Final = _HOSTS | {"message", "recipient", "code", "words"}
 
 
@@ -127,6 +130,13 @@ class Entry(NamedTuple):
     state: str
     cli: str | None
     retired: bool
+
+
+class Onward(NamedTuple):
+    """Who has the mail of a retired identity now, by ids of one host; None: nobody."""
+
+    identity: str
+    to: str | None
 
 
 class Nack(NamedTuple):
@@ -329,6 +339,42 @@ def _entry(value: JsonValue) -> Entry:
 def _name(value: JsonValue) -> str:
     """An identity's name; the human's mailbox has a reserved one."""
     return OWNER if value == OWNER else fields.passing(value, check_name, "name")
+
+
+# -- forwards -------------------------------------------------------------------------------------
+
+
+def forwards_payload(
+    forwards: Sequence[Onward], envelope: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """The payload to sign; `envelope`: iat, nonce, aud (the peer's key id).
+
+    A kind of its own: a `directory` with a field more is none to an older version. Who is told it
+    knows it; what it does not name is as before.
+    """
+    listed: list[JsonValue] = [{"identity": one.identity, "to": one.to} for one in forwards]
+    return {"v": 1, "type": "forwards", **envelope, "forwards": listed}
+
+
+def read_forwards(payload: Mapping[str, JsonValue]) -> tuple[Onward, ...]:
+    """As `read_peer`, for where a host lets mail of its retired identities go."""
+    content = fields.exactly(dict(payload), _FORWARDS, "forwards")
+    fields.identifier(content["aud"], "aud")
+    listed = fields.listed(content["forwards"], DIRECTORY_ENTRIES_MAX, "forwards", least=1)
+    found = tuple(_onward(one) for one in listed)
+    if len({one.identity for one in found}) != len(found):
+        raise RecordError(6, "forwards: one identity is listed twice")
+    return found
+
+
+def _onward(value: JsonValue) -> Onward:
+    content = fields.exactly(value, _ONWARD, "forward")
+    identity, to = fields.identifier(content["identity"], "identity"), content["to"]
+    if to is None:
+        return Onward(identity, None)
+    if fields.identifier(to, "to") == identity:
+        raise RecordError(6, "to: an identity has no mail of itself")
+    return Onward(identity, fields.identifier(to, "to"))
 
 
 # -- nack -----------------------------------------------------------------------------------------

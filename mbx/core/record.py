@@ -37,6 +37,7 @@ KINDS: Final = (
     "takeover",
     "peer",
     "directory",
+    "forwards",
     "nack",
     "unpair",
     "lead",

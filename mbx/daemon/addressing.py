@@ -103,7 +103,8 @@ def _on_a_peer(context: Context, tx: Tx, address: Address, name: str) -> list[Re
     """The only one of that name on a paired host, or on the host that was named."""
     if address.host == context.host.label:
         return []
-    found = [_elsewhere(tx, who) for who in peers.named(tx, name, address.host)]
+    known = peers.named(tx, name, address.host) or peers.forwarded(tx, name, address.host)
+    found = [_elsewhere(tx, who) for who in known]
     if len(found) > 1:
         candidates = [to.peer.address(name) for to in found if to.peer is not None]
         raise MbxError(
@@ -116,9 +117,13 @@ def _on_a_peer(context: Context, tx: Tx, address: Address, name: str) -> list[Re
 
 
 def _elsewhere(tx: Tx, identity: IdentityRow, *, quiet: bool = False) -> Recipient:
-    """A mailbox of a paired host."""
+    """A mailbox of a paired host, or the one there that has its mail."""
     assert identity.peer_no is not None
-    return Recipient(identity, None, quiet, peer=peers.by_no(tx, identity.peer_no))
+    peer = peers.by_no(tx, identity.peer_no)
+    end = forwarding.end_of(tx, identity) if identity.retired_ms is not None else None
+    if end is None:
+        return Recipient(identity, None, quiet, peer=peer)
+    return Recipient(end, None, quiet, (identity.name,), is_named=False, peer=peer)
 
 
 def _met_again(tx: Tx, identity: IdentityRow) -> Recipient:

@@ -6,55 +6,103 @@ own names only.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from mbx.core import names
+from mbx.core.canonical import JsonValue
 from mbx.core.endpoints import is_of_a_network
 from mbx.core.errors import MbxError
 from mbx.core.lease import LeaseState
 from mbx.core.limits import DIRECTORY_ENTRIES_MAX, PEER_IDENTITIES_MAX
-from mbx.core.peer import Entry, directory_payload
-from mbx.daemon import codec, listing
+from mbx.core.peer import Entry, Onward, directory_payload, forwards_payload
+from mbx.daemon import codec, forwarding, listing
 from mbx.daemon.context import Context
-from mbx.store import identities, leases, outbox, peers, sessions
+from mbx.store import forwards, identities, leases, outbox, peers, sessions
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
 from mbx.store.peers import PeerRow, Told
+
+T = TypeVar("T")
+
+
+class _Told(NamedTuple):
+    """An identity here and what paired hosts are told of it.
+
+    `plain`: digest of the entry, as who is told no forwards remembers it; `full`: of both.
+    """
+
+    no: int
+    entry: Entry
+    onward: Onward | None
+    plain: bytes
+    full: bytes
+
+    def is_fresh(self, known: bytes | None, *, with_forwards: bool) -> bool:
+        """Whether a peer has to hear of it that knows `known` of it."""
+        if known is None and self.entry.retired:
+            return False
+        return known != self.full and (with_forwards or known != self.plain)
 
 
 def tell(context: Context, tx: Tx) -> tuple[int, ...]:
     """Queue what each peer does not know yet of the identities and addresses here; who is told.
 
-    Compares every identity with what was told: called when something has changed, and at a start.
+    Compares every identity with what was told: called when something has changed, at a start, and
+    when a link stands. Forwards are told to whom they are no unknown kind of record, over a link.
     """
     present = peers.present(tx)
     if not present:
         return ()
-    entries = [(row, _entry(context, tx, row)) for row in _everybody(tx)]
-    digests = [
-        hashlib.sha256(codec.canonical(entry._asdict())).digest()[:16] for _, entry in entries
-    ]
+    everybody = _told_of_all(context, tx)
     reachable = context.network().reachable
     told = []
     for peer in present:
         fresh_addresses = reachable if reachable != peer.own_addresses else None
-        known = peers.was_told(tx, peer.no)
+        known, link = peers.was_told(tx, peer.no), context.link(peer.no)
+        with_forwards = link is not None and link.stands and link.names_run
         fresh = [
-            (row, entry, digest)
-            for (row, entry), digest in zip(entries, digests, strict=True)
-            if known.get(row.no) != digest and (row.no in known or not entry.retired)
+            one for one in everybody if one.is_fresh(known.get(one.no), with_forwards=with_forwards)
         ]
         if fresh_addresses is not None:
-            _queue(context, tx, peer, (), "addresses", fresh_addresses)
+            _queue(context, tx, peer, _directory((), fresh_addresses), "addresses")
             peers.save_own_addresses(tx, peer.no, fresh_addresses)
-        for first in range(0, len(fresh), DIRECTORY_ENTRIES_MAX):
-            piece = fresh[first : first + DIRECTORY_ENTRIES_MAX]
-            _queue(context, tx, peer, [entry for _, entry, _ in piece], str(first))
-        for row, _, digest in fresh:
-            peers.save_was_told(tx, peer.no, row.no, digest)
+        for first, entries in _pieces([one.entry for one in fresh]):
+            _queue(context, tx, peer, _directory(entries), str(first))
+        onward = [one.onward for one in fresh if one.onward is not None and with_forwards]
+        for first, piece in _pieces(onward):
+            _queue(context, tx, peer, partial(forwards_payload, piece), f"forwards {first}")
+        for one in fresh:
+            peers.save_was_told(tx, peer.no, one.no, one.full if with_forwards else one.plain)
         if fresh or fresh_addresses is not None:
             told.append(peer.no)
     return tuple(told)
+
+
+def _told_of_all(context: Context, tx: Tx) -> list[_Told]:
+    """Every identity here, with where its mail goes if it is retired and was forwarded."""
+    forwarded = set(forwards.here(tx))
+    found = []
+    for row in _everybody(tx):
+        entry, onward = _entry(context, tx, row), None
+        if row.no in forwarded and row.retired_ms is not None:
+            end = forwarding.end_of(tx, row)
+            onward = Onward(row.identity, end.identity if end is not None else None)
+        plain = _digest(entry._asdict())
+        full = plain if onward is None else _digest([entry._asdict(), onward._asdict()])
+        found.append(_Told(row.no, entry, onward, plain, full))
+    return found
+
+
+def _digest(value: JsonValue) -> bytes:
+    return hashlib.sha256(codec.canonical(value)).digest()[:16]
+
+
+def _pieces(listed: Sequence[T]) -> Iterator[tuple[int, Sequence[T]]]:
+    """What one record holds at a time, and where it begins."""
+    for first in range(0, len(listed), DIRECTORY_ENTRIES_MAX):
+        yield first, listed[first : first + DIRECTORY_ENTRIES_MAX]
 
 
 def learn(context: Context, tx: Tx, peer: PeerRow, entries: Sequence[Entry]) -> None:
@@ -76,6 +124,15 @@ def learn(context: Context, tx: Tx, peer: PeerRow, entries: Sequence[Entry]) -> 
         )
         peers.save_told(tx, no, Told(entry.state, entry.cli, now_ms))
     check_room(tx, peer)
+
+
+def learn_forwards(tx: Tx, peer: PeerRow, told: Sequence[Onward]) -> None:
+    """Record who has the mail of a peer's retired identities now; unknown ones are passed over."""
+    for one in told:
+        source = peers.identity_of(tx, peer.no, one.identity)
+        target = peers.identity_of(tx, peer.no, one.to) if one.to is not None else None
+        if source is not None:
+            forwards.set_forward(tx, source.no, target.no if target is not None else None)
 
 
 def check_room(tx: Tx, peer: PeerRow) -> None:
@@ -124,22 +181,21 @@ def _entry(context: Context, tx: Tx, identity: IdentityRow) -> Entry:
     )
 
 
-def _queue(
-    context: Context,
-    tx: Tx,
-    peer: PeerRow,
-    entries: Sequence[Entry],
-    piece: str,
-    addresses: Sequence[str] | None = None,
-) -> None:
-    payload = directory_payload(
-        entries,
+_Payload = Callable[[Mapping[str, JsonValue]], dict[str, JsonValue]]
+"""What to sign, from its envelope."""
+
+
+def _directory(entries: Sequence[Entry], addresses: Sequence[str] | None = None) -> _Payload:
+    return lambda envelope: directory_payload(entries, envelope, addresses)
+
+
+def _queue(context: Context, tx: Tx, peer: PeerRow, payload: _Payload, piece: str) -> None:
+    content = payload(
         {
             "iat": context.moment.now_ms,
             "nonce": context.moment.nonce(f"directory {peer.no} {piece}"),
             "aud": peer.key_id,
-        },
-        addresses,
+        }
     )
-    signed = context.host.sign("directory", payload)
+    signed = context.host.sign(str(content["type"]), content)
     outbox.queue_record(tx, peer.no, signed.record(context.host.key_id), context.moment.now_ms)

@@ -101,6 +101,12 @@ class Paired(NamedTuple):
     """A pairing began, changed or ended: whoever keeps the links looks at all of them again."""
 
 
+class Met(NamedTuple):
+    """A link to a paired host stands: what could not be told without one is due."""
+
+    peer_no: int
+
+
 class Agreed(NamedTuple):
     """The person here agreed to a pairing (its id) and it is recorded: the other side is told."""
 
@@ -227,6 +233,7 @@ Effect = (
     | Queued
     | Described
     | Paired
+    | Met
     | Agreed
     | Seen
     | Stop

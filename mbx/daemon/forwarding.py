@@ -20,7 +20,7 @@ from mbx.daemon import receipting, retiring
 from mbx.daemon.authority import DRAFT_AGAIN
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.drafting import Draft, envelope, named, owner_id
-from mbx.daemon.effects import Arrived, Effect, HandOn
+from mbx.daemon.effects import Arrived, Described, Effect, HandOn
 from mbx.daemon.host import Host
 from mbx.daemon.retiring import Mailbox
 from mbx.daemon.world import Moment
@@ -90,8 +90,8 @@ def forward(
         )
     before = retiring.told(tx, mailbox)
     effects: list[Effect] = []
-    if source.retired_ms is None:
-        effects.append(retiring.end(context, tx, mailbox))
+    ended = retiring.end(context, tx, mailbox) if source.retired_ms is None else None
+    effects.append(ended or Described(source.no))  # paired hosts are told of either
     forwards.set_forward(tx, source.no, target.no)
     retired = identities.by_no(tx, source.no)
     piece = hand_on(tx, context.host, context.moment, retired)

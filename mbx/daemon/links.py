@@ -172,16 +172,17 @@ class Links:
         peer = self._peers.get(peer_no)
         if peer is None:
             return None
-        dialling = peer.dialling
+        dialling, one = peer.dialling, peer.connection
         return LinkState(
             dialling.stood_ms is not None,
             dialling.stood_ms,
             dialling.due_ms,
             dialling.failures,
             peer.code,
-            peer.connection.wire.round_trip if peer.connection is not None else None,
+            one.wire.round_trip if one is not None else None,
             peer.refused,
             peer.refused_ms,
+            one is not None and one.wire.run is not None,
         )
 
     def measure(self, peer_no: int) -> None:
@@ -298,7 +299,7 @@ class Links:
             meeting = meeting.answer(run)
             if meeting.proves_a_copy and peer.row.no in self._peers and not self._is_closed:
                 self._tell(peer, "two copies of a peer are there at once")
-                self._stopped(peer, COPIED)
+                self._stopped(peer, COPIED, is_ours=True)
                 self._part(peer, COPIED)
 
         for wire in wires:
@@ -352,8 +353,8 @@ class Links:
                 case Unfit(seq, size_bytes):
                     self._keep(peer, partial(relaying.unfit, seq=seq))
                     self._tell(peer, "a record fits into no frame", bytes=size_bytes)
-                case Stopped(verdict, _):
-                    self._stopped(peer, verdict.kind)
+                case Stopped(verdict, by_peer):
+                    self._stopped(peer, verdict.kind, is_ours=not by_peer)
                 case Closed(code, by_peer, reason):
                     self._closed(peer, one, code, by_peer=by_peer, reason=reason)
         self._set_timer(peer)
@@ -372,12 +373,12 @@ class Links:
 
         self._submit(Work(lambda tx: act(context, tx, no), writes=True), settle)
 
-    def _stopped(self, peer: _Peer, kind: Kind) -> None:
+    def _stopped(self, peer: _Peer, kind: Kind, *, is_ours: bool) -> None:
         told_ms, now_ms = peer.stops_told.get(kind), self._now_ms()
         is_told = told_ms is not None and now_ms - told_ms < STOP_TOLD_MS
         if not is_told:
             peer.stops_told[kind] = now_ms
-        self._keep(peer, partial(relaying.stopped, kind=kind, is_told=is_told))
+        self._keep(peer, partial(relaying.stopped, kind=kind, is_ours=is_ours, is_told=is_told))
 
     def _tell(self, peer: _Peer, what: str, **facts: object) -> None:
         self._log(what, peer=peer.row.label, **facts)

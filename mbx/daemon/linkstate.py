@@ -48,6 +48,7 @@ class LinkState(NamedTuple):
     for the other to dial). `failures`: tries in a row that came to nothing. `code`: how the last
     link ended, or why there was none. `round_trip`: the last one on the link that stands.
     `refused`: why the peer takes nothing for now, a code of its; `refused_ms`: since when.
+    `names_run`: it names the start of its daemon, and knows all that came into mbx with that.
     """
 
     stands: bool
@@ -58,6 +59,7 @@ class LinkState(NamedTuple):
     round_trip: RoundTrip | None = None
     refused: str | None = None
     refused_ms: int | None = None
+    names_run: bool = False
 
 
 class NetworkState(NamedTuple):

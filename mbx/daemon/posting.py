@@ -325,7 +325,7 @@ def _lease_record(context: Context, tx: Tx, holder: Holder) -> str:
 def _reach(context: Context, to: Recipient, thread: str | None, wakes_it: bool) -> Result:
     recipient, row = to.identity, to.row
     if to.peer is not None:
-        return _reach_elsewhere(recipient, to.peer)
+        return _reach_elsewhere(to, to.peer)
     assert row is not None
     seen = context.observe(row) if row.lease.state is LeaseState.HELD else None
     live = seen is not None and seen.evidence == "live"
@@ -352,12 +352,17 @@ def _reach(context: Context, to: Recipient, thread: str | None, wakes_it: bool) 
     }
 
 
-def _reach_elsewhere(recipient: IdentityRow, peer: PeerRow) -> Result:
+def _reach_elsewhere(to: Recipient, peer: PeerRow) -> Result:
+    address, state = to.identity.name, "remote"
+    detail = f"queued for {peer.label}; receipts tell what becomes of it: mbx sent"
+    if not to.is_named:
+        address, state = to.forwarded[0], "forwarded"
+        detail = f"forwarded to {peer.address(to.identity.name)}: {detail}"
     return {
-        "address": peer.address(recipient.name),
-        "identity": recipient.identity,
-        "state": "remote",
-        "detail": f"queued for {peer.label}; receipts tell what becomes of it: mbx sent",
+        "address": peer.address(address),
+        "identity": to.identity.identity,
+        "state": state,
+        "detail": detail,
     }
 
 

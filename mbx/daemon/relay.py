@@ -24,6 +24,7 @@ from mbx.daemon.effects import (
     Ended,
     Granted,
     HandBack,
+    Met,
     Paired,
     Ping,
     Queued,
@@ -101,7 +102,7 @@ class Relay:
                 self._journal.write(
                     "a paired host refuses a record", peer=effect.peer, code=effect.code
                 )
-            case Granted() | Ended() | Retired() | Renamed() | Described():
+            case Granted() | Ended() | Retired() | Renamed() | Described() | Met():
                 self._changed()
 
     @property

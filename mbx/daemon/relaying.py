@@ -19,7 +19,7 @@ from mbx.core.exposure import FIRST_HAND
 from mbx.core.frames import Place, Withdrawal
 from mbx.core.limits import ANSWERS_WAITING_MAX
 from mbx.core.message import OWNER_MAIL, Party, Relayed
-from mbx.core.peer import read_addresses, read_directory, read_nack
+from mbx.core.peer import read_addresses, read_directory, read_forwards, read_nack
 from mbx.core.receipt import Fact
 from mbx.core.record import Record, RecordError, Sealed, verify
 from mbx.core.streams import COPIED, Kind, extended
@@ -34,7 +34,7 @@ from mbx.daemon import (
     receipting,
 )
 from mbx.daemon.context import Answer, Context
-from mbx.daemon.effects import Arrived, Effect, Paired, Queued
+from mbx.daemon.effects import Arrived, Effect, Met, Paired, Queued
 from mbx.daemon.posting import Recipient
 from mbx.store import audit, identities, messages, outbox, owners, peers
 from mbx.store.database import Tx
@@ -358,6 +358,11 @@ def _directory(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) 
     return _Done(effects=(Paired(),) if moved else ())
 
 
+def _forwards(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> _Done:
+    directory.learn_forwards(taken.tx, taken.peer, read_forwards(payload))
+    return _Done()
+
+
 def _nack(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> _Done:
     nack = read_nack(payload)
     context, tx, peer = taken.context, taken.tx, taken.peer
@@ -371,6 +376,7 @@ _ACTS: Final[Mapping[str, _Act]] = {
     OWNER_MAIL: _message,
     "receipt": _receipt,
     "directory": _directory,
+    "forwards": _forwards,
     "nack": _nack,
 }
 """Kind of record -> what it does here; it is verified, and meant for us."""
@@ -406,7 +412,7 @@ def stood(context: Context, tx: Tx, peer_no: int, store: str, stream: str) -> An
     outbox.name_store(tx, peer_no, store)
     outbox.go_on(tx, peer_no)
     peers.seen(tx, peer_no, context.moment.now_ms)
-    return Answer({})
+    return Answer({}, (Met(peer_no),))
 
 
 def left(context: Context, tx: Tx, peer_no: int) -> Answer:
@@ -443,17 +449,26 @@ def unfit(context: Context, tx: Tx, peer_no: int, seq: int) -> Answer:
     return Answer({}, (*bouncing.unfit(context, tx, peer, seq), Queued((peer_no,))))
 
 
-def stopped(context: Context, tx: Tx, peer_no: int, kind: Kind, *, is_told: bool = False) -> Answer:
+def stopped(
+    context: Context,
+    tx: Tx,
+    peer_no: int,
+    kind: Kind,
+    *,
+    is_ours: bool = True,
+    is_told: bool = False,
+) -> Answer:
     """The two streams do not belong to one history: nothing goes on, and the owner is told.
 
-    `is_told`: it was told lately, so that nobody fills a mailbox by changing between verdicts.
+    `is_ours`: we have found it, and not the peer alone. `is_told`: it was told lately, so that
+    nobody fills a mailbox by changing between verdicts.
     """
     peer, owner = peers.by_no(tx, peer_no), identities.by_name(tx, names.OWNER)
     was, now_ms = outbox.stream(tx, peer_no), context.moment.now_ms
     last = None
     if was.parted is not None:
         last = copies.Parting(was.parted, was.parted_ms or 0, stood_since=was.stopped is None)
-    kind = copies.finding(kind, last, now_ms)
+    kind = copies.finding(kind, last, now_ms, is_ours=is_ours)
     outbox.stop(tx, peer_no, kind, now_ms)  # each connect compares anew
     if was.stopped == kind or (is_told and kind != COPIED) or owner is None:
         return Answer({})

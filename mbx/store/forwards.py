@@ -37,9 +37,12 @@ _INSERTED: Final = (
     " ON CONFLICT (name) DO UPDATE SET value = value + 1"
 )
 _LEFT: Final = (
-    "SELECT i.no FROM identities AS i WHERE i.forward_no IS NOT NULL"
+    "SELECT i.no FROM identities AS i WHERE i.forward_no IS NOT NULL AND i.peer_no IS NULL"
     " AND EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_open"
     " WHERE recipient_no = i.no AND stage < 5) ORDER BY i.no LIMIT ?"
+)
+_HERE: Final = (
+    "SELECT no FROM identities WHERE forward_no IS NOT NULL AND peer_no IS NULL ORDER BY no"
 )
 _HAS_OPEN: Final = (
     "SELECT 1 FROM deliveries INDEXED BY deliveries_open WHERE recipient_no = ? AND stage < 5"
@@ -64,9 +67,14 @@ class OpenMail(NamedTuple):
     sender_peer_no: int | None
 
 
-def set_forward(tx: Tx, no: int, to_no: int) -> None:
-    """Let mail for the retired identity `no` go to `to_no` from now on."""
+def set_forward(tx: Tx, no: int, to_no: int | None) -> None:
+    """Let mail for the retired identity `no` go to `to_no` from now on; None: to nobody."""
     tx.run("UPDATE identities SET forward_no = ? WHERE no = ?", (to_no, no))
+
+
+def here(tx: Tx) -> list[int]:
+    """Keys of the identities of this host that were ever forwarded."""
+    return [int(row[0]) for row in tx.all(_HERE)]
 
 
 def end_of(tx: Tx, no: int) -> int:

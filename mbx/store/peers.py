@@ -33,6 +33,11 @@ _NAMED: Final = (
     " AND i.retired_ms IS NULL AND p.ended_ms IS NULL AND (?2 IS NULL OR p.label = ?2)"
     " ORDER BY i.peer_no, i.no"
 )
+_FORWARDED: Final = (
+    _IDENTITY + " JOIN peers AS p ON p.no = i.peer_no WHERE i.name = ?1 AND i.peer_no IS NOT NULL"
+    " AND i.retired_ms IS NOT NULL AND i.forward_no IS NOT NULL AND p.ended_ms IS NULL"
+    " AND (?2 IS NULL OR p.label = ?2) ORDER BY i.peer_no, i.no"
+)
 _FORMERLY: Final = (
     "SELECT p.label FROM identities AS i JOIN peers AS p ON p.no = i.peer_no WHERE i.name = ?"
     " AND i.peer_no IS NOT NULL AND p.ended_ms IS NOT NULL ORDER BY p.no DESC LIMIT 1"
@@ -242,6 +247,12 @@ def count_of(tx: Tx, peer_no: int) -> int:
 def named(tx: Tx, name: str, label: str | None) -> list[IdentityRow]:
     """The identities of this name on paired hosts, or on the one we call `label`."""
     rows = [IdentityRow(*row) for row in tx.all(_NAMED, (name, label))]
+    return list({row.peer_no: row for row in rows}.values())
+
+
+def forwarded(tx: Tx, name: str, label: str | None) -> list[IdentityRow]:
+    """As `named`, those that are retired and whose mail somebody else has there."""
+    rows = [IdentityRow(*row) for row in tx.all(_FORWARDED, (name, label))]
     return list({row.peer_no: row for row in rows}.values())
 
 

@@ -19,7 +19,7 @@ def parting(kind: str = "rollback-of-peer", ago_ms: int = 1, *, stood: bool = Tr
 
 @pytest.mark.parametrize("kind", [*STOPS, *OF_US])
 def test_the_first_stop_is_what_the_streams_say(kind: Kind) -> None:
-    assert finding(kind, None, NOW_MS) == kind
+    assert finding(kind, None, NOW_MS, is_ours=True) == kind
 
 
 @pytest.mark.parametrize("kind", OF_PEER)
@@ -27,19 +27,19 @@ def test_the_first_stop_is_what_the_streams_say(kind: Kind) -> None:
 def test_a_stop_after_a_stop_and_a_link_between_them_is_two_stores_in_turns(
     kind: Kind, before: Kind
 ) -> None:
-    assert finding(kind, parting(before), NOW_MS) == COPIED
+    assert finding(kind, parting(before), NOW_MS, is_ours=True) == COPIED
 
 
 @pytest.mark.parametrize("kind", OF_PEER)
 def test_a_stop_that_is_found_again_at_the_next_try_is_none(kind: Kind) -> None:
     """A store that was put back and is dialled each hour until it is put right."""
-    assert finding(kind, parting(kind, stood=False), NOW_MS) == kind
+    assert finding(kind, parting(kind, stood=False), NOW_MS, is_ours=True) == kind
 
 
 @pytest.mark.parametrize("ours", OF_US)
 def test_a_store_of_our_own_that_was_put_back_says_nothing_of_the_peer(ours: Kind) -> None:
-    assert finding(ours, parting("rollback-of-peer"), NOW_MS) == ours
-    assert finding("rollback-of-peer", parting(ours), NOW_MS) == "rollback-of-peer"
+    assert finding(ours, parting("rollback-of-peer"), NOW_MS, is_ours=True) == ours
+    assert finding("rollback-of-peer", parting(ours), NOW_MS, is_ours=True) == "rollback-of-peer"
 
 
 @pytest.mark.parametrize(
@@ -47,18 +47,18 @@ def test_a_store_of_our_own_that_was_put_back_says_nothing_of_the_peer(ours: Kin
 )
 def test_stops_that_lie_far_apart_are_no_turns(past_ms: int, found: Kind) -> None:
     last = parting(ago_ms=PARTED_TOLD_MS + past_ms)
-    assert finding("rollback-of-peer", last, NOW_MS) == found
+    assert finding("rollback-of-peer", last, NOW_MS, is_ours=True) == found
 
 
 @pytest.mark.parametrize(("ago_ms", "found"), [(0, COPIED), (-1, "fork")])
 def test_a_stop_of_the_future_is_none_that_counts(ago_ms: int, found: Kind) -> None:
-    assert finding("fork", parting(ago_ms=ago_ms), NOW_MS) == found
+    assert finding("fork", parting(ago_ms=ago_ms), NOW_MS, is_ours=True) == found
 
 
 @pytest.mark.parametrize("kind", [*STOPS, *OF_US])
 def test_what_is_known_stays_so_until_the_owner_acts(kind: Kind) -> None:
     long_ago = parting(COPIED, 2 * PARTED_TOLD_MS, stood=False)
-    assert finding(kind, long_ago, NOW_MS) == COPIED
+    assert finding(kind, long_ago, NOW_MS, is_ours=True) == COPIED
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,10 @@ def test_only_two_answers_prove_two_daemons() -> None:
     assert not met.answer("a").proves_a_copy
     assert not met.answer("a").answer("a").proves_a_copy
     assert met.answer("a").answer("b").proves_a_copy
+
+
+@pytest.mark.parametrize("kind", OF_PEER)
+def test_what_the_peer_alone_says_that_it_found_proves_nothing(kind: Kind) -> None:
+    assert finding(kind, parting(kind), NOW_MS, is_ours=False) == kind
+    held = parting(COPIED, stood=False)
+    assert finding(kind, held, NOW_MS, is_ours=False) == COPIED, "nor does it undo a proof"

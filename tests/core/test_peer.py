@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mbx.core import limits, peer
 from mbx.core.canonical import JsonValue, encode
 from mbx.core.keys import SigningKey, key_id
-from mbx.core.peer import Certification, Entry, Nack, Peer, Pin, Unpairing
+from mbx.core.peer import Certification, Entry, Nack, Onward, Peer, Pin, Unpairing
 from mbx.core.record import RecordError, sign, verify
 
 HOST_KEY, OWNER_KEY = (SigningKey.from_seed(bytes([number]) * 32) for number in (1, 2))
@@ -27,6 +27,7 @@ CERTIFICATION = Certification(HOST, key_id("tls", HOST_KEY.public), b"\6" * 32)
 ANA = Entry("a" * 26, "ana", "builder", "Builds it", "live", "claude", retired=False)
 HUMAN = Entry("0" * 26, "owner", "owner", "", "unknown", None, retired=False)
 TOLD = (ANA, HUMAN)
+ONWARD = (Onward("a" * 26, "b" * 26), Onward("0" * 26, None))
 NACK = Nack("m" * 26, "b" * 26, "retired", "ben has retired")
 
 
@@ -63,7 +64,10 @@ OF_DIRECTORY = Kind(
     "directory", TOLD, peer.directory_payload, peer.read_directory, FROM_HOST, THEIR_KEY
 )
 OF_NACK = Kind("nack", NACK, peer.nack_payload, peer.read_nack, FROM_HOST, THEIR_KEY)
-KINDS = [OF_PEER, OF_UNPAIR, OF_CERTIFICATE, OF_DIRECTORY, OF_NACK]
+OF_FORWARDS = Kind(
+    "forwards", ONWARD, peer.forwards_payload, peer.read_forwards, FROM_HOST, THEIR_KEY
+)
+KINDS = [OF_PEER, OF_UNPAIR, OF_CERTIFICATE, OF_DIRECTORY, OF_FORWARDS, OF_NACK]
 
 # What no field of any record may be, whatever its type.
 HOSTILE: list[Any] = [
@@ -126,6 +130,35 @@ def test_free_texts_and_ids_that_may_be_missing_are_still_bounded(kind: Kind) ->
     for name in FREE & kind.content().keys():
         for other in wrong:
             assert kind.refuses(kind.content(**{name: other})), (name, other)
+
+
+# -- forwards -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "is_none"),
+    [(0, True), (1, False), (limits.DIRECTORY_ENTRIES_MAX, False), (201, True)],
+)
+def test_a_record_holds_so_many_forwards(count: int, is_none: bool) -> None:
+    listed = [{"identity": f"{number:026}", "to": None} for number in range(count)]
+    assert OF_FORWARDS.refuses(OF_FORWARDS.content(forwards=listed)) is is_none
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        *({"identity": "a" * 26}, {"to": None}, {"identity": "A" * 26, "to": None}, "a" * 26),
+        *({"identity": "a" * 26, "to": wrong} for wrong in ("", "b" * 25, "a" * 26, 1, False)),
+        {"identity": "a" * 26, "to": None, "why": None},
+    ],
+)
+def test_what_is_no_forward_makes_the_record_none(forward: Any) -> None:
+    assert OF_FORWARDS.refuses(OF_FORWARDS.content(forwards=[forward]))
+
+
+def test_no_identity_is_forwarded_twice_in_one_record() -> None:
+    twice = [{"identity": "a" * 26, "to": to} for to in (None, "b" * 26)]
+    assert OF_FORWARDS.refuses(OF_FORWARDS.content(forwards=twice))
 
 
 # -- peer -----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mbx.daemon.peerlist import REASONS
-from tests.support.daemon import Agent, Daemon, Line, fresh_home
+from tests.support.daemon import Agent, Daemon, Line, RefusedError, fresh_home
 from tests.support.hosts import (
     PairedHost,
     addresses,
@@ -225,6 +225,38 @@ def test_two_copies_of_a_home_that_run_at_once_are_stopped_until_the_owner_has_a
         here.daemon.start()
         until(lambda: only_peer(there.daemon)["state"] == "up", "the owner has acted")
         assert only_peer(there.daemon)["parted"] is None
+
+
+def test_who_writes_to_a_forwarded_identity_of_the_other_host_is_told_who_has_its_mail(
+    two: Two,
+) -> None:
+    with ExitStack() as stack:
+        cai = stack.enter_context(two.there.daemon.agent())
+        new = stack.enter_context(cai.registered("cai"))
+        until(lambda: "cai@lap" in addresses(two.ana), "cai is known here")
+        two.ben.call("identity.release")
+        human = stack.enter_context(Human(two.there.daemon.socket_path))
+        human.enroll()
+        with human.line() as line:
+            do_as_owner(line, "forward", name="ben", to="cai")
+
+        def reach() -> dict[str, Any]:
+            """Who is told to get it; until the other host is heard of, ben."""
+            try:
+                [one] = two.ana.call("mail.send", to=["ben@lap"], subject="s", body="b")[
+                    "recipients"
+                ]
+            except RefusedError:
+                return {}
+            found: dict[str, Any] = one
+            return found if found["state"] == "forwarded" else {}
+
+        told = until(reach, "the forward is known here")
+        assert (told["address"], told["detail"].split(":")[0]) == (
+            "ben@lap",
+            "forwarded to cai@lap",
+        )
+        until(lambda: inbox(new), "and the mail arrives")
 
 
 def test_a_daemon_that_is_killed_and_started_again_and_again_is_no_copy(two: Two) -> None:

@@ -77,31 +77,31 @@ def _is_torn(case: LinkCase) -> bool:
 
 
 class Turns:
-    """What a host has seen of its peer's stores: stops, and links between them.
+    """What a host has seen of its peer's stores: a stop, a link, and a stop that it found itself.
 
     Another store of its own has forgotten it.
     """
 
     def __init__(self) -> None:
-        self._seen: tuple[list[str], list[str]] = ([], [])
+        self._seen = ["", ""]
         self.restored = [0, 0]
 
     def follow(self, event: object) -> None:
         """Take one event in."""
         match event:
-            case Stopped(host, _, kind) if not kind.endswith("-of-us"):
-                if self._seen[host][-1:] != ["stopped"]:
-                    self._seen[host].append("stopped")
-            case Stood(host) if self._seen[host]:
-                self._seen[host].append("stood")
-            case Stopped(host) | Restored(host):
-                self._seen[host].clear()
-        if isinstance(event, Restored):
-            self.restored[event.host] += 1
+            case Stopped(host, _, kind, by_peer):
+                is_turn = self._seen[host] in ("stood", "turned") and not by_peer
+                about_us = kind.endswith("-of-us")
+                self._seen[host] = "" if about_us else "turned" if is_turn else "stopped"
+            case Stood(host) if self._seen[host] == "stopped":
+                self._seen[host] = "stood"
+            case Restored(host):
+                self._seen[host] = ""
+                self.restored[host] += 1
 
     def were_seen(self, host: int) -> bool:
         """Whether the peer's stores provably took turns."""
-        return self._seen[host].count("stopped") > 1
+        return self._seen[host] == "turned"
 
 
 def _is_held(case: LinkCase) -> bool:

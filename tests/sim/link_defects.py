@@ -98,7 +98,7 @@ def a_peer_that_lost_what_it_had_is_not_noticed(patch: pytest.MonkeyPatch) -> No
 
 def copies_that_take_turns_are_not_noticed(patch: pytest.MonkeyPatch) -> None:
     """Each stop is looked at by itself."""
-    patch.setattr(copies, "finding", lambda kind, last, now_ms: kind)
+    patch.setattr(copies, "finding", lambda kind, last, now_ms, is_ours: kind)
 
 
 def what_was_known_of_copies_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def what_was_known_of_copies_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def a_store_that_was_put_right_is_taken_for_a_copy(patch: pytest.MonkeyPatch) -> None:
     """The first stop already."""
-    patch.setattr(copies, "finding", lambda kind, last, now_ms: COPIED)
+    patch.setattr(copies, "finding", lambda kind, last, now_ms, is_ours: COPIED)
 
 
 def the_other_ends_word_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:

@@ -84,11 +84,15 @@ class Held(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """`host` says that its streams and the peer's do not fit, or that the peer runs twice."""
+    """`host` says that its streams and the peer's do not fit, or that the peer runs twice.
+
+    `by_peer`: it was told so by the other host.
+    """
 
     host: int
     link: int
     kind: str
+    by_peer: bool = False
 
 
 class Stood(NamedTuple):

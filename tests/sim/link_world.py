@@ -303,11 +303,12 @@ class Host:
                 self.dialling = self.dialling.stood(wire.now_ms)
                 self._give_up_tries()
                 self.tasks.append(lambda: self._know(command))
-            case Stopped(verdict):
-                kind = copies.finding(verdict.kind, self.store.parting, wire.now_ms)
+            case Stopped(verdict, by_peer):
+                before, is_ours = self.store.parting, not by_peer
+                kind = copies.finding(verdict.kind, before, wire.now_ms, is_ours=is_ours)
                 self.store.parting = Parting(kind, wire.now_ms, stood_since=False)
                 wire.met[f"stopped {kind}"] += 1
-                self._tell(history.Stopped(self.no, pipe.no, kind))
+                self._tell(history.Stopped(self.no, pipe.no, kind, by_peer))
             case Closed(code, by_peer):
                 self._ended(pipe, code, by_peer)
             case Refused():

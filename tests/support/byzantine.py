@@ -142,6 +142,9 @@ class Stage:
         rogue.offer(rogue.directory(rogue.entry("rob")))
         return self.known._replace(mine=mine)
 
+    def pardon(self, rogue: Rogue) -> None:
+        """The owner lets a rogue call again that was met as two copies of one host."""
+
     # -- what must hold ---------------------------------------------------------------------------
 
     def facts(self, rogue: Rogue) -> dict[str, Any]:
@@ -521,6 +524,9 @@ class NearStage(Stage):
             " AND i.peer_no IS NULL ORDER BY m.no"
         )
         return [str(row[0]) for row in found]
+
+    def pardon(self, rogue: Rogue) -> None:
+        self.desk.do(lambda tx: outbox.release(tx, self.desk.peer_nos[rogue.label]))
 
     def pass_ms(self, ms: int) -> None:
         """Time passes, and what was to happen in it does."""

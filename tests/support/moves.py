@@ -350,6 +350,7 @@ def play(stage: Stage, rogue: Rogue, move: Move) -> None:
         assert _is_turned_away(rogue)
     else:
         if move.link != STANDS:
+            stage.pardon(rogue)
             rogue.stand()
         stage.prove(rogue)
         arrived = len(stage.from_rogue(rogue)) - mail - 1
