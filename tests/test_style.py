@@ -48,6 +48,7 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.methods.hooks": "e2e/test_hooks.py",
     "mbx.cli.commands.pair": "e2e/test_pairing.py",
     "mbx.cli.commands.policy": "cli/test_authority.py",
+    "mbx.cli.commands.service": "cli/test_service.py",
     "mbx.cli.commands.takeover": "cli/test_authority.py",
     "mbx.owner.seat": "cli/test_owner.py",
     "mbx.daemon.addressing": "daemon/test_addressing.py",

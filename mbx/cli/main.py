@@ -90,6 +90,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "daemon stop": ("daemon:stop", "Stop the daemon; nothing accepted is lost."),
     "daemon restart": ("daemon:restart", "Stop the daemon and start it again."),
     "daemon run": ("daemon:run", "Run the daemon in the foreground."),
+    "daemon install": (
+        "service:install",
+        "Have systemd or launchd start the daemon with your session.",
+    ),
+    "daemon uninstall": ("service:uninstall", "Take away what `mbx daemon install` wrote."),
     "doctor": ("doctor:doctor", "Check this installation; name each fault and its remedy."),
     "diagnostics": (
         "diagnostics:diagnostics",

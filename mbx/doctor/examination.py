@@ -23,6 +23,7 @@ from mbx.doctor import (
     looking,
     peering,
     places,
+    service,
     serving,
     wellbeing,
 )
@@ -96,6 +97,7 @@ def examine(visit: Visit) -> tuple[list[Check], Paths | None]:
         sections["disk"] = lambda: _places(situation)
         sections["files"] = lambda: _files(situation)
         sections["daemon"] = lambda: _daemon(situation)
+        sections["service"] = lambda: _service(situation)
         sections["clients"] = lambda: _clients(situation)
     found += run_sections(sections, SECTION_S, visit.clock)
     return [*found, places.border()], resolved[0] if resolved else None
@@ -270,6 +272,17 @@ def _clock(situation: Situation, health: Mapping[str, Any] | None) -> Check:
     paths = situation.paths
     written = (paths.store_path(), f"{paths.store_path()}-wal", paths.log_path())
     return files.clock([looking.look(path) for path in written], newest_ms, situation.now_ms)
+
+
+def _service(situation: Situation) -> list[Check]:
+    """The file of the service of this home, if there is one; no service manager is asked."""
+    from mbx.service.job import is_program
+    from mbx.service.platforms import found, manager_of
+
+    manager = manager_of(sys.platform, situation.user_id)
+    there = found(situation.paths, situation.visit.environ, manager)
+    around = service.Around(is_program, os.path.lexists, looking.daemons_groups(situation.paths))
+    return service.checks(there, around)
 
 
 def _clients(situation: Situation) -> list[Check]:

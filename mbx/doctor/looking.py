@@ -205,6 +205,12 @@ def locks_of(paths: Paths) -> Locks:
     )
 
 
+def daemons_groups(paths: Paths) -> str | None:
+    """The control groups of the daemon that runs, as Linux tells them; None without one."""
+    holder = locks_of(paths).daemon
+    return None if holder is None or not holder.is_daemon else _proc(f"{holder.pid}/cgroup")
+
+
 def _holder(text: str, kind: Any, path: str) -> Process | None:
     try:
         found = os.stat(path)

@@ -60,7 +60,7 @@ def test_a_daemon_is_started_stopped_and_restarted(own_desk: Desk) -> None:
 
     end = ProcessEnd(second["pid"])
     done = own_desk.run("daemon", "stop", "--json")
-    assert json.loads(done.stdout) == {"running": False, "stopped": True}
+    assert json.loads(done.stdout) == {"running": False, "stopped": True, "service": None}
     assert own_desk.status()["running"] is False
     assert end.wait(0, time)  # it is over when `stop` says so
 

@@ -45,7 +45,12 @@ def status(session: Session, with_hash: bool) -> None:
     """,
 )
 def start(session: Session) -> None:
-    """Start the daemon unless it runs. Most commands do that by themselves."""
+    """Start the daemon unless it runs. Most commands do that by themselves.
+
+    Where a service is installed, it is the service that starts it.
+    """
+    if running(session) is None:
+        _start_by_service(session)
     _show_status(session, session.client().call("daemon.status", {}, changes=False))
 
 
@@ -57,12 +62,23 @@ def start(session: Session) -> None:
     """,
 )
 def stop(session: Session) -> None:
-    """Stop the daemon and wait until it has ended. Held identities stay held."""
-    was_running = _stop(session)
+    """Stop the daemon and wait until it has ended. Held identities stay held.
+
+    A service (mbx daemon install) does not start it again before your next session; any command
+    that needs it does.
+    """
+    was_running = stop_daemon(session)
+    service = _service(session)
     if session.output.as_json:
-        session.output.document({"running": False, "stopped": was_running})
-    else:
-        session.output.text("stopped" if was_running else "no daemon was running")
+        session.output.document({"running": False, "stopped": was_running, "service": service})
+        return
+    lines = ["stopped" if was_running else "no daemon was running"]
+    if service is not None:
+        lines.append(
+            f"{cell(service)} starts it again with your next session, and so does any command that"
+            " needs it; to end that: mbx daemon uninstall"
+        )
+    session.output.text(*lines)
 
 
 @command(
@@ -73,8 +89,12 @@ def stop(session: Session) -> None:
     """,
 )
 def restart(session: Session) -> None:
-    """Stop the daemon if it runs, then start the installed version."""
-    _stop(session)
+    """Stop the daemon if it runs, then start the installed version.
+
+    Where a service is installed, it is the service that starts it.
+    """
+    stop_daemon(session)
+    _start_by_service(session)
     _show_status(session, session.client().call("daemon.status", {}, changes=False))
 
 
@@ -108,7 +128,13 @@ def _status(session: Session, **params: object) -> JsonObject | None:
         return None
 
 
-def _stop(session: Session) -> bool:
+def running(session: Session) -> int | None:
+    """The process of the daemon that runs; None when none does."""
+    said = _status(session)
+    return None if said is None else int(said["pid"])
+
+
+def stop_daemon(session: Session) -> bool:
     """Stop the daemon; False when none ran. Raises MbxError when it does not end."""
     from mbx.client import NoDaemon, state_of, step_for
     from mbx.launch import ProcessEnd
@@ -129,6 +155,29 @@ def _stop(session: Session) -> bool:
             step_for(pid, state_of(pid)),
         )
     return True
+
+
+def _service(session: Session) -> str | None:
+    """What the service that starts the daemon of this home is called; None without one."""
+    from mbx.cli.service import installed
+
+    found = installed(session)
+    return None if found is None else found.name
+
+
+def _start_by_service(session: Session) -> None:
+    """Where a service is installed, it starts the daemon, if it can be asked to from here.
+
+    Whatever keeps it from that, the command goes on and starts the daemon itself.
+    """
+    from mbx.cli.service import bring_up, installed
+
+    found = installed(session)
+    if found is None:
+        return
+    said = bring_up(session, found.manager, found.job, lambda: running(session))
+    if not said.is_done:
+        session.output.note(f"{cell(found.name)} does not start it: {cell(said.why)}")
 
 
 def _show_status(session: Session, said: JsonObject) -> None:
