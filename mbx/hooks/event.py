@@ -39,9 +39,16 @@ class _Context:
     memo: dict[str, str] = {}  # noqa: RUF012  (its own for one process that reads one event)
 
 
-def read(descriptor: int) -> Mapping[str, Any]:
-    """The event; empty for anything that is none. It ends with the object, not with the input."""
-    raw = b""
+def read(descriptor: int, begun: bytes | None = None) -> Mapping[str, Any]:
+    """The event; empty for anything that is none. It ends with the object, not with the input.
+
+    `begun` is what the script has read of it already, by a reader that does not wait.
+    """
+    raw = begun or b""
+    if begun is not None:
+        _wait_for(descriptor)
+        if (event := _object(raw)) is not None:
+            return event
     while True:
         try:
             piece = os.read(descriptor, _PIECE_BYTES)
@@ -57,12 +64,19 @@ def read(descriptor: int) -> Mapping[str, Any]:
                 return event or {}
 
 
+def _wait_for(descriptor: int) -> None:
+    try:
+        os.set_blocking(descriptor, True)
+    except OSError:
+        pass  # there is nothing to be read
+
+
 def _object(raw: bytes) -> Mapping[str, Any] | None:
     try:
         text = raw.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
         value, _ = make_scanner(_Context)(text, 0)
-    except (StopIteration, ValueError, RecursionError):
-        return None
+    except (StopIteration, ValueError, RecursionError, SystemError):
+        return None  # the last: it finds no JSONDecodeError where `json` is not loaded
     return value if isinstance(value, dict) else None
 
 

@@ -92,7 +92,8 @@ def _run(given: Given, environ: Mapping[str, str]) -> int:
         return 0
     place = Place.of(given.folder, given.own, environ)
     counts_in(place.miss_path(SLOW))
-    event = events.read(0)
+    is_begun = act == GUARD and given.is_by_script
+    event = events.read(0, os.fsencode(environ.get("MBX_HOOK_BEGUN", "")) if is_begun else None)
     called = events.session_of(event, given.client.session_field)
     if act == GUARD:
         from mbx.hooks import guard

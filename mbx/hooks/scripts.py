@@ -30,6 +30,17 @@ from mbx.hooks.place import SHELLS, STEPS_MAX
 from mbx.paths import Paths, quoted
 
 _FILES: Final = {"FRESH": FRESH, "DOWN": DOWN, "TOLD": told_name(""), "VERSION": VERSION}
+
+READ_BYTES: Final = 64 * 1024
+"""What the script reads of the event for the guard; Python reads the rest. It is handed on in the
+environment, where a text may have 128 KiB (MAX_ARG_STRLEN of Linux)."""
+
+PARTS_MAX: Final = 600
+"""Texts of an event, with what is between them, that the script looks at; more is for Python."""
+
+GAP_MAX_CHARS: Final = 200
+"""Between two texts; more (long lists of numbers) is for Python."""
+
 _ENTRY: Final = "from mbx.hooks.events import run; run()"
 
 
@@ -72,6 +83,10 @@ def scripts(paths: Paths, started: Sequence[str] | None = None) -> tuple[Script,
     hook = {
         **common,
         "HOME": quoted(paths.home()),
+        "RUN": quoted(paths.run_dir()),
+        "READ": str(READ_BYTES),
+        "PARTS": str(PARTS_MAX),
+        "GAP": str(GAP_MAX_CHARS),
         "PROGRAM": words,
         "BLOCKS": str(BLOCKS),
         "MISSES": str(HOOK_MISSES_MAX),

@@ -94,3 +94,26 @@ def test_a_subagent_is_known_by_its_id() -> None:
     assert not event.is_of_subagent({"agent_id": ""})
     assert not event.is_of_subagent({"agent_id": 7})
     assert not event.is_of_subagent({})
+
+
+@pytest.mark.parametrize("cut", [0, 1, 8, 20, 21])
+def test_what_somebody_has_begun_to_read_is_read_on(cut: int) -> None:
+    raw = b'{"a": {"b": {}}, "c": 1}'
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.write(writing, raw[cut:])
+    try:
+        assert event.read(reading, raw[:cut]) == {"a": {"b": {}}, "c": 1}
+        assert os.get_blocking(reading)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_what_was_read_whole_is_not_waited_for_nor_is_a_descriptor_that_is_closed() -> None:
+    reading, writing = os.pipe()
+    assert event.read(reading, b'{"a": 1}') == {"a": 1}
+    os.close(writing)
+    assert event.read(reading, b'{"a":') == {}
+    os.close(reading)
+    assert event.read(reading, b"") == {}

@@ -14,7 +14,7 @@ MANAGER = Launchd(501)
 
 def job(word: str) -> Job:
     command = (f"/opt/{word}/python", "-I", word)
-    return Job("mbx", command, f"/Users/a/{word}", f"/Users/a/{word}/run", "1.0")
+    return Job("mbx", command, f"/home/a/{word}", f"/home/a/{word}/run", "1.0")
 
 
 @pytest.mark.parametrize("word", [*ODD, "<&>", "]]>", "-->"])
@@ -46,7 +46,7 @@ def test_the_process_is_read_from_what_launchctl_lists() -> None:
 
 
 def test_the_file_stands_where_launchd_looks_for_agents_of_the_user() -> None:
-    path = MANAGER.path(job("x"), {"HOME": "/Users/a"})
-    assert path == "/Users/a/Library/LaunchAgents/mbx.daemon.plist"
+    path = MANAGER.path(job("x"), {"HOME": "/home/a"})
+    assert path == "/home/a/Library/LaunchAgents/mbx.daemon.plist"
     assert MANAGER.left(job("x"), path) == ()
     assert MANAGER.beyond("a") is None
