@@ -24,6 +24,9 @@ SHORT_RUN_PARENT = "/tmp"  # noqa: S108  (the folder in it is checked by `check_
 SOCKET = "mbx.sock"
 """The daemon's socket, in the run folder."""
 
+START_LOCK = "start.lock"
+"""What whoever starts the daemon holds locked, in the run folder."""
+
 _MARKS = frozenset(
     (
         "daemon.lock",
@@ -33,7 +36,7 @@ _MARKS = frozenset(
         "tls.key",
         "store.db",
         SOCKET,
-        "start.lock",
+        START_LOCK,
     )
 )
 _FOLDERS = frozenset(("run", "sessions", "snapshots", "floor", "bin", "setup"))
@@ -109,7 +112,7 @@ class Paths:
 
     def start_lock_path(self) -> str:
         """The file whose `flock` makes one starter at a time."""
-        return os.path.join(self.run_dir(), "start.lock")
+        return os.path.join(self.run_dir(), START_LOCK)
 
     def sessions_dir(self) -> str:
         """The folder of the credentials of sessions."""

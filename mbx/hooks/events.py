@@ -209,7 +209,8 @@ def _ask(
     is_named = not ends or place.is_shared
     key = (given.client.harness, called) if called is not None and is_named else None
     wishes = environ if params["event"] == "start" else {}
-    return ask(place, params, key, wishes)
+    is_first = params["event"] == "start" and given.client.forms.get(START) != NOTHING
+    return ask(place, params, key, wishes, is_first=is_first)
 
 
 def _say(given: Given, act: str, text: str) -> int:

@@ -70,6 +70,12 @@ class Place:
 
         return os.path.join(os.path.dirname(self.folder), SOCKET)
 
+    def start_lock_path(self) -> str:
+        """What a process that starts the daemon holds locked."""
+        from mbx.paths import START_LOCK
+
+        return os.path.join(os.path.dirname(self.folder), START_LOCK)
+
     def guarded(self, environ: Mapping[str, str]) -> tuple[str, ...]:
         """The folders that are mbx's own, as real paths."""
         home = environ.get("MBX_HOOK_HOME")

@@ -1,5 +1,6 @@
 """Hooks while mbx itself is in trouble: nobody is held up, nothing is said, nothing is touched."""
 
+import fcntl
 import json
 import os
 import signal
@@ -11,11 +12,15 @@ import pytest
 
 from mbx.core.clients import HOOK_SCRIPT, STATUS_LINE_SCRIPT
 from mbx.core.limits import HOOK_MISSES_MAX
+from mbx.paths import Paths
 from tests.support.daemon import MBX, Daemon, fresh_home, fresh_name
 from tests.support.hooks import Client, context_of, put_scripts
 from tests.support.shells import BASH, Finished, Shell, bare_environment, look_alike
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+
+TRIES = 8
+"""Of what has to be done within a second, on a machine that may be busy."""
 
 ACTS = ("start", "prompt", "tool", "stop", "end", "guard")
 
@@ -129,6 +134,40 @@ def test_without_any_daemon_nothing_is_said_started_or_made(tmp_path: Path) -> N
         assert silent(shell.run(f"sh {home}/bin/{STATUS_LINE_SCRIPT} claude </dev/null"))
         assert silent(shell.run(f"{MBX} statusline claude </dev/null"))
     assert sorted(str(path) for path in home.rglob("*")) == before
+
+
+def test_a_first_hook_waits_for_the_daemon_that_somebody_else_starts(
+    own_daemon: Daemon, tmp_path: Path
+) -> None:
+    with Client(own_daemon, tmp_path / "one") as client:
+        name = fresh_name("ana")
+        client.hook("start")
+        client.register(name)
+        for _ in range(TRIES):  # a machine that is busy takes longer than a hook may
+            own_daemon.mbx("daemon", "stop")
+            client.run(f"{MBX} daemon start >/dev/null 2>&1 & :")
+            if name in context_of(client.hook("start")):
+                break
+            client.mbx("whoami")  # waits for the start that was under way
+        else:
+            pytest.fail(f"no first hook was told who {name} is")
+        own_daemon.mbx("daemon", "stop")
+
+
+def test_a_start_that_fails_is_not_waited_for_and_nothing_is_started_by_a_hook(
+    own_daemon: Daemon, tmp_path: Path
+) -> None:
+    with Client(own_daemon, tmp_path / "one") as client:
+        client.register(fresh_name("ana"))
+        own_daemon.mbx("daemon", "stop")
+        path = Paths.from_environ(own_daemon.environment).start_lock_path()
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as one who starts it for ever
+        assert silent(client.hook("start"))
+        os.close(lock)
+        assert silent(client.hook("start"))
+        assert own_daemon.mbx("daemon", "status").stdout.startswith("no daemon is running")
+        assert (Path(client.paths.snapshots_dir()) / "down").read_text().split() == ["2"]
 
 
 def test_files_of_the_wrong_sort_in_the_way_hold_nobody_up(

@@ -13,6 +13,7 @@ from tests.clients.seats import (
     each_client,
     finish,
     needs,
+    own_daemon,
     prepared,
     register,
     resumed,
@@ -54,6 +55,19 @@ def test_a_session_named_at_launch_is_told_who_it_is_and_what_waits(
         session.env |= {"MBX_AGENT": name, "MBX_ROLE": "tester"}
         session.run(PROMPT)
         model.check()
+
+
+@needs("claude")
+def test_a_session_that_begins_while_no_daemon_runs_is_told_who_it_is(tmp_path: Path) -> None:
+    with own_daemon() as daemon:
+        name = unheld(daemon)
+        script: list[Json] = [{"expect": [f"your mailbox identity is {name}"], "text": "I see."}]
+        with FakeModel(script) as model:
+            session = seated(CLIENTS["claude"], daemon, tmp_path, model.url)
+            session.env |= {"MBX_AGENT": name, "MBX_ROLE": "tester"}
+            daemon.mbx("daemon", "stop")
+            session.run(PROMPT)
+            model.check()
 
 
 @each_client
