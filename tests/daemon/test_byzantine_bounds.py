@@ -20,7 +20,8 @@ from mbx.core.message import Party
 from mbx.daemon import relaying
 from mbx.store import outbox, peers
 from mbx.store.database import Committed, Tx
-from tests.support.byzantine import HONEST, LABEL, NearStage, near_stage_of_test, refusals
+from tests.support.byzantine import HONEST, LABEL, refusals
+from tests.support.nearstage import NearStage, near_stage_of_test
 from tests.support.paired import signed_by
 from tests.support.rogue import Rogue, Turned, fresh_id
 

@@ -14,9 +14,10 @@ from mbx.core.record import ANY_AUDIENCE, Record, inspect, verify
 from mbx.daemon import relaying
 from mbx.store import identities, messages, peers
 from mbx.store.database import Tx
-from tests.support.byzantine import LABEL, NearStage, near_stage_of_test
+from tests.support.byzantine import LABEL
 from tests.support.moves import play
 from tests.support.moves_of_records import EVERY
+from tests.support.nearstage import NearStage, near_stage_of_test
 
 __all__ = ["near_stage_of_test"]
 

@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from tests.support.byzantine import NearStage
 from tests.support.moves import LOST, OVER, play
 from tests.support.moves_of_records import EVERY
+from tests.support.nearstage import NearStage
 from tests.support.rogue import Rogue
 
 CI_SEEDS: Final = 200
