@@ -134,6 +134,8 @@ WAKE_TURN_MS: Final = 10 * 1000
 """How long a client that took a wake has until it is seen to have begun a turn."""
 WAKE_COMMAND_MS: Final = 20 * 1000
 """For a client's own command that wakes one of its sessions."""
+WAKE_LOOK_MS: Final = 1000
+"""For what a client's own server on this machine says of a session; other looks wait for it."""
 WAKE_MODE_MAX_CHARS: Final = 64
 """Of the word by which a client names how it treats prompts for permission."""
 WAKES_AT_ONCE_MAX: Final = 8

@@ -59,6 +59,7 @@ from mbx.daemon.tickets import Tickets
 from mbx.daemon.wakes.brakes import Brakes
 from mbx.daemon.wakes.claude import Claude
 from mbx.daemon.wakes.codex import Codex
+from mbx.daemon.wakes.kimi import Kimi
 from mbx.daemon.wakes.opencode import OpenCode
 from mbx.daemon.watching import Watchers
 from mbx.daemon.workers.committer import Committer
@@ -211,6 +212,7 @@ class Daemon:
                 "claude": Claude(self._offers, loop.call_soon_threadsafe),
                 "codex": Codex(self._encounters.label),
                 "opencode": OpenCode(self._offers),
+                "kimi": Kimi(self._encounters.label),
             },
             brakes=brakes,
             announcements=self._snapshots,

@@ -60,6 +60,12 @@ def variables(process: Process, names: Collection[str]) -> dict[str, str] | None
     return found if evidence(process) == "live" else None
 
 
+def listens_at(process: Process, port: int) -> frozenset[str]:
+    """The addresses, reachable from here, at which exactly this process listens on a TCP port."""
+    found = KERNEL.listens_at(process.pid, port)
+    return found if evidence(process) == "live" else frozenset()
+
+
 def peer_of(sock: socket.socket) -> Peer:
     """The peer of a connected unix socket (or of a transport's socket). Raises OSError."""
     return KERNEL.peer_of(sock)

@@ -74,6 +74,9 @@ class Kernel(Protocol):
     def variables(self, pid: int, names: Collection[str]) -> dict[str, str] | None:
         """Those of the environment that a process of ours was started with; None: closed to us."""
 
+    def listens_at(self, pid: int, port: int) -> frozenset[str]:
+        """The addresses, reachable from here, at which a process of ours listens on a TCP port."""
+
     def peer_of(self, sock: socket.socket) -> Peer:
         """The peer of a connected unix socket (or of a transport's socket). Raises OSError."""
 

@@ -7,7 +7,9 @@ it may be closed to us.
 import os
 import socket
 import struct
+import sys
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Final
 
 from mbx.core.evidence import ProcessEntry, Unreadable, is_process_number
@@ -16,6 +18,7 @@ from mbx.kernel.namespaces import boot_id, numbers_are_ours, own_time_shift
 
 __all__ = [
     "boot_id",
+    "listens_at",
     "numbers_are_ours",
     "peer_of",
     "pidfd_of",
@@ -99,6 +102,44 @@ def variables(pid: int, names: Collection[str]) -> dict[str, str] | None:
         return None
     pairs = (line.partition(b"=") for line in found.split(b"\0"))
     return {_text(name): _text(value) for name, _, value in pairs if _text(name) in names}
+
+
+def listens_at(pid: int, port: int) -> frozenset[str]:
+    """The addresses, reachable from here, at which a process of ours listens on a TCP port.
+
+    The table is of our own network: what listens in another one is not reached from here.
+    """
+    listeners = {**_listeners("tcp", port), **_listeners("tcp6", port)}
+    if not listeners:
+        return frozenset()
+    folder, found = f"/proc/{pid}/fd", set[str]()
+    try:
+        for name in os.listdir(folder):
+            with suppress(OSError):
+                found.add(os.readlink(f"{folder}/{name}"))
+    except OSError:
+        return frozenset()
+    return frozenset(
+        address for inode, address in listeners.items() if f"socket:[{inode}]" in found
+    )
+
+
+def _listeners(table: str, port: int) -> dict[str, str]:
+    """Inode -> address of whatever listens on a port. proc_net_tcp(5): 0A is TCP_LISTEN."""
+    try:
+        with open(f"/proc/self/net/{table}", encoding="ascii") as file:
+            rows = [line.split() for line in file][1:]
+    except OSError:
+        return {}
+    places = ((row[9], *row[1].split(":")) for row in rows if len(row) > 9 and row[3] == "0A")
+    return {inode: _address(told) for inode, told, number in places if int(number, 16) == port}
+
+
+def _address(told: str) -> str:
+    """An address as the table has it: words of 32 bits in the machine's own order."""
+    words = [int(told[place : place + 8], 16) for place in range(0, len(told), 8)]
+    raw = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
+    return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
 
 
 def _entry(pid: int, stat: bytes, argv: tuple[str, ...]) -> ProcessEntry:

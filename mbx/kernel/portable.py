@@ -146,6 +146,16 @@ def variables(pid: int, names: Collection[str]) -> dict[str, str] | None:
     return {name: _text(value) for name, value in found.items() if name in names}
 
 
+def listens_at(pid: int, port: int) -> frozenset[str]:
+    """The addresses, reachable from here, at which a process of ours listens on a TCP port."""
+    try:
+        found = psutil.Process(pid).net_connections("tcp")
+    except (psutil.Error, OSError):
+        return frozenset()
+    listening = [one.laddr for one in found if one.status == psutil.CONN_LISTEN and one.laddr]
+    return frozenset(_text(place.ip) for place in listening if place.port == port)
+
+
 def _read(pid: int, *, with_argv: bool) -> ProcessEntry | Unreadable | None:
     try:
         process = psutil.Process(pid)

@@ -19,7 +19,7 @@ import pytest
 from mbx.core.evidence import PID_MAX, Lineage, Process, ProcessEntry, Unreadable
 from mbx.daemon import processes
 from mbx.daemon.processes import DeathWatch, evidence
-from mbx.kernel import Peer, linux, portable
+from mbx.kernel import Kernel, Peer, linux, portable
 from tests.support.children import ending, no_descriptors_left, process_of, sleeper
 from tests.support.shells import TIMEOUT_S
 
@@ -60,6 +60,32 @@ def test_of_an_environment_only_what_is_asked_for_is_told() -> None:
         assert processes.variables(other, asked) is None
     assert portable.variables(PID_MAX, asked) is None
     assert linux.variables(PID_MAX, asked) is None
+
+
+@pytest.mark.parametrize(
+    ("family", "address"),
+    [
+        (socket.AF_INET, "127.0.0.1"),
+        (socket.AF_INET, "127.8.0.9"),
+        (socket.AF_INET6, "::1"),
+        (socket.AF_INET6, "::"),
+    ],
+)
+@pytest.mark.parametrize("kernel", [linux, portable])
+def test_where_a_process_listens_is_told_of_that_process_alone(
+    kernel: Kernel, family: socket.AddressFamily, address: str
+) -> None:
+    with sleeper() as child, socket.socket(family) as door:
+        door.bind((address, 0))
+        port = door.getsockname()[1]
+        assert kernel.listens_at(os.getpid(), port) == frozenset()
+        door.listen()
+        assert kernel.listens_at(os.getpid(), port) == {address}
+        assert kernel.listens_at(os.getpid(), port ^ 1) == frozenset()
+        assert kernel.listens_at(child.pid, port) == frozenset()
+        other = replace(process_of(os.getpid()), start_ticks=1)
+        assert processes.listens_at(other, port) == frozenset()
+    assert kernel.listens_at(PID_MAX, port) == frozenset()
 
 
 def test_every_process_that_both_can_read_has_the_same_parent_start_and_command_line() -> None:

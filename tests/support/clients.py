@@ -252,3 +252,84 @@ class OpenCode(Client):
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         shutil.rmtree(self.folder)
+
+
+_SERVER: Final = r"""
+import json, os, socket, sys, threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+control = socket.socket(fileno=0)
+folder = sys.argv[1].partition("=")[2]
+told = {
+    "id": "", "busy": False, "main_turn_active": False, "pending_interaction": "none",
+    "agent_config": {"model": "m-1"}, "token": "t" * 43, "answer": {"status": "running"}, "code": 0,
+}
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *words):
+        pass
+    def say(self, code, data):
+        raw = json.dumps({"code": code, "msg": "", "data": data}).encode()
+        self.send_response(401 if code == 40101 else 200)
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+    def do_GET(self):
+        if self.headers["Authorization"] != "Bearer " + told["token"]:
+            self.say(40101, None)
+        elif self.path == "/api/v1/sessions/" + told["id"]:
+            shown = {k: v for k, v in told.items() if k not in ("token", "answer", "code")}
+            self.say(0, shown)
+        else:
+            self.say(40401, None)
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        control.send(b"L" + json.dumps({"path": self.path, "body": body}).encode())
+        if told["answer"] is None:
+            self.connection.close()
+        else:
+            self.say(told["code"], told["answer"])
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+os.makedirs(folder + "/server/instances")
+record = {"pid": os.getpid(), "host": "127.0.0.1", "port": server.server_address[1]}
+
+def write(**more):
+    told.update(more)
+    with open(folder + "/server.token", "w") as file:
+        file.write(told["token"] + "\n")
+    with open(folder + "/server/instances/01M.json", "w") as file:
+        json.dump({**record, **told.get("record", {})}, file)
+
+def connect(path):
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(path)
+        socket.send_fds(control, [b"."], [line.fileno()])
+
+write()
+control.send(b"=")
+while said := control.recv(65536):
+    order = json.loads(said)
+    if "connect" in order:
+        connect(order["connect"])
+    else:
+        write(**order)
+        control.send(b"=")
+"""
+
+
+class KimiWeb(Client):
+    """Looks like the server of Kimi Code, which calls itself by one word; `woken` gives a prompt.
+
+    `words` are those of its command line that count.
+    """
+
+    def __init__(self, socket_path: str, *words: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="kimi-"))
+        argv = ["bash", "-c", _NAMED, "bash", "kimi-code", *PYTHON, _SERVER]
+        argv += [f"folder={self.folder}", *words]
+        super().__init__(socket_path, argv, bare_environment(KIMI_CODE_HOME=str(self.folder)))
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        shutil.rmtree(self.folder)

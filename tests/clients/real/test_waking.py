@@ -1,9 +1,15 @@
 """Idle clients at a terminal that are woken by mail, each by its own way."""
 
+import json
+import os
+import re
+import signal
+import subprocess
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import pytest
 
@@ -225,4 +231,76 @@ def test_a_claude_is_woken_before_its_first_prompt_where_its_launch_named_it(
             until(ana, name, "live-wake")
             ana.call("mail.send", key="1", **letter(name))
             terminal.shows("I have mail.")
+        model.check()
+
+
+class KimiWeb:
+    """`kimi web`, and what its web page would ask of it. Use it in ``with``."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        argv = [*session.interactive(), "web", "--no-open", "--port", "0"]
+        self.process = subprocess.Popen(
+            argv,
+            env=session.env,
+            cwd=session.work,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        said = ""
+        while not (found := re.search(r"(http://127\S+)/#token=(\S+)", said)):
+            line = self.process.stdout.readline()
+            assert line, said
+            said += line
+        self.url, self.token = found[1], found[2]
+
+    def ask(self, path: str, body: Json) -> Json:
+        """What the server answers."""
+        head = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        asked = urllib.request.Request(
+            f"{self.url}/api/v1/{path}", json.dumps(body).encode(), head, method="POST"
+        )
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            told: Json = json.load(answer)
+        assert told["code"] == 0, told
+        found: Json = told["data"]
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+
+@needs("kimi")
+def test_an_idle_conversation_of_kimi_web_is_woken_through_its_own_interface(
+    daemon: Daemon, new_holder: NewHolder, tmp_path: Path
+) -> None:
+    _, ana = new_holder()
+    name = fresh_name("ben")
+    script: list[Json] = [
+        register(name),
+        {"text": "I have a name."},
+        {"expect": [notice(name)], "reject": ["sesame77"], "tool": "mbx_inbox"},
+        {"text": "I have mail."},
+    ]
+    with FakeModel(script) as model:
+        session = seated(CLIENTS["kimi"], daemon, tmp_path, model.url)
+        with KimiWeb(session) as server:
+            own = server.ask("sessions", {"metadata": {"cwd": str(session.work)}})["id"]
+            prompt = {"content": [{"type": "text", "text": "take a name"}], "model": "fake"}
+            server.ask(f"sessions/{own}/prompts", {**prompt, "permission_mode": "yolo"})
+            model.wait_for(1)
+            assert until(ana, name, "live-wake")["state"] == "idle"
+            sent = ana.call("mail.send", key="1", **letter(name))
+            assert sent["recipients"][0]["state"] == "live-wake"
+            model.wait_for(3)
+            assert settled(ana, name) == ACCEPTED
+            [told] = ana.call("mail.sent", id=sent["id"])["messages"][0]["recipients"]
+            assert told["stage"] == "notified"
         model.check()
