@@ -53,6 +53,22 @@ def tell(path: str, newest: int, say: Callable[[int], bool], stop_ms: int | None
         os.close(descriptor)
 
 
+def mention(path: str, own: str) -> None:
+    """Name a session that was told something, in the pipe of the daemon; nobody is waited for.
+
+    Where nobody listens, the daemon finds it out by itself, later.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                os.write(descriptor, f"{own}\n".encode())
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return
+
+
 def told(path: str) -> int:
     """The mark of the newest message that was announced; 0: none was. Raises OSError."""
     try:

@@ -26,6 +26,9 @@ DOWN = "down"
 SLOW = "slow"
 """The files in which hooks count that they found no daemon, and that one did not answer."""
 
+SAID = "said"
+"""The pipe by which those who announced something name the session that they told."""
+
 VERSION = "1"
 """The first word of a snapshot: of another version nothing is believed."""
 

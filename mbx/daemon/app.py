@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 from mbx import PROTOCOL, __version__
@@ -14,7 +14,7 @@ from mbx.core.endpoints import Endpoint
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Lineage
 from mbx.core.limits import STOP_DEADLINE_MS
-from mbx.daemon import booting, hooktool
+from mbx.daemon import announcing, booting, hooktool
 from mbx.daemon.booting import Boot
 from mbx.daemon.context import Answer, Facts
 from mbx.daemon.credentials import Credentials
@@ -44,7 +44,7 @@ from mbx.daemon.faces.local import LocalFace
 from mbx.daemon.faces.party import Office
 from mbx.daemon.faces.pipes import Pipes, Server
 from mbx.daemon.gate import Caller
-from mbx.daemon.holders import Holders
+from mbx.daemon.holders import Holders, Target
 from mbx.daemon.journal import Journal, whence
 from mbx.daemon.linkstate import LinkState, NetworkState
 from mbx.daemon.offers import Offers
@@ -67,10 +67,10 @@ from mbx.daemon.workers.indexer import Indexer
 from mbx.daemon.workers.snapshots import Snapshots
 from mbx.daemon.workers.timers import Timers
 from mbx.daemon.workers.wakes import Wakes
-from mbx.daemon.world import World
+from mbx.daemon.world import World, moment
 from mbx.kernel.addresses import own_addresses
 from mbx.paths import Paths, make_folder, printable
-from mbx.store.database import Committed, Database, Outcome, Refused, StoreFailure
+from mbx.store.database import Committed, Database, Outcome, Refused, StoreFailure, Tx
 from mbx.store.leases import LeaseRow
 from mbx.store.migrate import open_store
 
@@ -161,7 +161,9 @@ class Daemon:
         self._watchers = Watchers(self._dispatcher.glance, self._submit, self._look_who_waits)
         self._offers = Offers(self._look_soon)
         self._pipes = Pipes(_load_mcp, journal.write)
-        self._snapshots = Snapshots(SnapshotFiles(paths), self._submit, journal.write)
+        self._snapshots = Snapshots(
+            SnapshotFiles(paths), self._submit, journal.write, announced=self._notified
+        )
         self._wakes = self._make_wakes(boot, world, loop)
         self._face = LocalFace(self._office(paths, boot))
         self._door = Door(paths.socket_path(), self._face.connection, journal.write)
@@ -356,6 +358,15 @@ class Daemon:
 
     def _network_state(self) -> NetworkState:
         return self._relay.state
+
+    def _notified(self, target: Target, nos: Collection[int]) -> None:
+        """Hooks announced these messages to a session: their senders hear of it."""
+        host, now = self._dispatcher.host, moment(self._dispatcher.world)
+
+        def unit(tx: Tx) -> Answer:
+            return Answer({}, announcing.tell(tx, host, now, target, nos))
+
+        self._inside(Work(unit, writes=True))
 
     def _link_state(self, peer_no: int) -> LinkState | None:
         return self._relay.links.state(peer_no)

@@ -7,16 +7,20 @@ missing or old only keeps a hook silent.
 """
 
 import os
+import stat
 from contextlib import suppress
 from typing import Final
 
 from mbx import telling
 from mbx.core.limits import SNAPSHOT_MAX_BYTES
-from mbx.core.snapshot import DOWN, FRESH, SLOW, Snapshot, parse, told_name
+from mbx.core.snapshot import DOWN, FRESH, SAID, SLOW, Snapshot, parse, told_name
 from mbx.paths import Paths, make_folder, session_name
 
-KEPT: Final = frozenset((FRESH, DOWN, SLOW))
-"""The sign of life, and the misses that hooks count."""
+KEPT: Final = frozenset((FRESH, DOWN, SLOW, SAID))
+"""The sign of life, the misses that hooks count, and the pipe of those who announced something."""
+
+_HEARD_BYTES: Final = 64 * 1024
+"""What a pipe holds at most: it is read away at once."""
 
 
 class SnapshotFiles:
@@ -74,8 +78,30 @@ class SnapshotFiles:
         self._replace(FRESH, b"%d\n" % ((uptime_ms or 0) // 1000))
 
     def still(self) -> None:
-        """Nothing here is to be believed any more."""
+        """Nothing here is to be believed any more, and nobody listens."""
         self._unlink(FRESH)
+        self._unlink(SAID)
+
+    def listen(self) -> int:
+        """A descriptor that is readable when somebody names a session that was told something.
+
+        We write there too, so that it never ends. Raises OSError.
+        """
+        path = self._path(SAID)
+        with suppress(FileNotFoundError):
+            if not stat.S_ISFIFO(os.lstat(path).st_mode):
+                os.unlink(path)
+        with suppress(FileExistsError):
+            os.mkfifo(path, 0o600)
+        return os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    @staticmethod
+    def heard(descriptor: int) -> set[str]:
+        """The sessions (own ids) that were named there since."""
+        try:
+            return set(os.read(descriptor, _HEARD_BYTES).decode("ascii", "replace").split("\n"))
+        except BlockingIOError:
+            return set()
 
     def keep_only(self, names: set[str]) -> None:
         """Remove every file but these and those of `KEPT` (left by a daemon that was killed)."""

@@ -134,7 +134,7 @@ def _news(
 
 
 def _announce(given: Given, place: Place, act: str, snapshot: Snapshot) -> int:
-    from mbx.telling import tell
+    from mbx.telling import mention, tell
 
     status = 0
 
@@ -147,7 +147,8 @@ def _announce(given: Given, place: Place, act: str, snapshot: Snapshot) -> int:
         return True
 
     stop_ms = int(time.time() * 1000) if act == STOP else None
-    tell(place.told_path(snapshot.own), snapshot.newest, say, stop_ms)
+    if tell(place.told_path(snapshot.own), snapshot.newest, say, stop_ms):
+        mention(place.said_path(), snapshot.own)
     return status
 
 
@@ -169,12 +170,13 @@ def _start(given: Given, place: Place, called: str | None, environ: Mapping[str,
 
 def _keep_as_told(given: Given, place: Place, called: str | None) -> None:
     """What waits was said; as soon as the snapshot is there, it is kept that it was."""
-    from mbx.telling import tell
+    from mbx.telling import mention, tell
 
     for _ in range(int(HOOK_DEADLINE_MS / 1000 / _WAIT_S) // 4):
         snapshot = place.snapshot(given.client.harness, called)
         if snapshot is not None and snapshot.newest:
-            tell(place.told_path(snapshot.own), snapshot.newest, lambda told: True)
+            if tell(place.told_path(snapshot.own), snapshot.newest, lambda told: True):
+                mention(place.said_path(), snapshot.own)
             return
         time.sleep(_WAIT_S)
 

@@ -1,7 +1,7 @@
 // mbx: hooks of OpenCode, which has no commands for them; written by mbx setup.
 // It reads what the mbx daemon prepared for a session, and says it once; it never waits for anybody.
 // By a line of its own to the daemon it wakes an idle session, when the daemon asks for that.
-import { readFileSync, writeFileSync } from "node:fs"
+import { closeSync, constants, fstatSync, openSync, readFileSync, writeFileSync, writeSync } from "node:fs"
 import { createHash } from "node:crypto"
 import { spawn } from "node:child_process"
 import { connect } from "node:net"
@@ -60,6 +60,18 @@ function snapshot(session) {
   return { state: head[2], own: head[3], newest: Number(head[4]), unread: head[6], name: head[7], rows }
 }
 
+// The daemon hears that a session was told something, where it listens.
+function mention(own) {
+  try {
+    const pipe = openSync(join(FOLDER, "@SAID@"), constants.O_WRONLY | constants.O_NONBLOCK)
+    try {
+      if (fstatSync(pipe).isFIFO()) writeSync(pipe, own + "\n")
+    } finally {
+      closeSync(pipe)
+    }
+  } catch {}
+}
+
 // What is new since it was last said, and that it is said now; "" for nothing.
 function news(session) {
   const now = snapshot(session)
@@ -73,6 +85,7 @@ function news(session) {
   } catch {
     return ""
   }
+  mention(now.own)
   const senders = [...new Set(fresh.map((row) => row[3]).filter((one) => /^[a-z0-9@.-]+$/.test(one)))]
   const more = senders.length > 3 ? " and " + (senders.length - 3) + " more" : ""
   const from = senders.length ? " from " + senders.slice(0, 3).join(", ") + more : ""

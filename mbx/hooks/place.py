@@ -6,7 +6,7 @@ import os
 import stat
 
 from mbx.core.limits import SNAPSHOT_MAX_BYTES
-from mbx.core.snapshot import FRESH, SHARED, Snapshot, is_fresh, parse, told_name
+from mbx.core.snapshot import FRESH, SAID, SHARED, Snapshot, is_fresh, parse, told_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself is too heavy for a hook
@@ -59,6 +59,10 @@ class Place:
     def told_path(self, own: str) -> str:
         """Where is kept what a session was told."""
         return os.path.join(self.folder, told_name(own))
+
+    def said_path(self) -> str:
+        """Where the daemon hears that a session was told something."""
+        return os.path.join(self.folder, SAID)
 
     def miss_path(self, kind: str) -> str:
         """Where hooks count what they missed: `SLOW` or `DOWN`."""

@@ -24,7 +24,7 @@ from mbx.core.clients import (
     command_line,
 )
 from mbx.core.limits import HOOK_MISSES_MAX, SNAPSHOT_MAX_BYTES, SNAPSHOT_STALE_MS, WAKE_TURN_MS
-from mbx.core.snapshot import DOWN, FRESH, VERSION, told_name
+from mbx.core.snapshot import DOWN, FRESH, SAID, VERSION, told_name
 from mbx.hooks.events import BLOCKS
 from mbx.hooks.place import SHELLS, STEPS_MAX
 from mbx.paths import Paths, quoted
@@ -106,6 +106,7 @@ def opencode_plugin(paths: Paths, started: Sequence[str] | None = None) -> str:
         "PROGRAM": json.dumps(list(started or program())),
         "STALE": str(SNAPSHOT_STALE_MS // 1000),
         "BYTES": str(SNAPSHOT_MAX_BYTES),
+        "SAID": SAID,
         "SOCKET": json.dumps(paths.socket_path()),
         "TURN": str(WAKE_TURN_MS),
         "PROTOCOL": str(PROTOCOL),

@@ -1,6 +1,7 @@
 """The worker that writes snapshots: what it hears of, how often it writes, how much it keeps."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from mbx.core.errors import MbxError
 from mbx.core.evidence import Process, own_id
 from mbx.core.limits import SNAPSHOT_ROWS_MAX, SNAPSHOTS_MAX
-from mbx.core.snapshot import Snapshot, parse
+from mbx.core.snapshot import FRESH, SAID, Snapshot, parse, told_name
 from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import Work
 from mbx.daemon.effects import Arrived, Ended, Granted, Handled, Relabelled, Renamed, Waiting
@@ -22,6 +23,7 @@ from mbx.paths import Paths, make_folder, session_name
 from mbx.store.database import Committed, Outcome, Refused
 from mbx.store.sessions import SessionRow
 from mbx.store.unread import Unread
+from mbx.telling import mention, tell
 
 BOOT = "boot"
 
@@ -59,24 +61,36 @@ class Bench:
         make_folder(self.paths.run_dir())
         self.store = Store()
         self.said: list[str] = []
+        self.announced: asyncio.Queue[tuple[Target, list[int]]] = asyncio.Queue()
         self.worker = self.started()
 
     def started(self) -> Snapshots:
         """A worker, as a daemon that starts makes one."""
         files = SnapshotFiles(self.paths)
-        return Snapshots(files, self.store.submit, lambda words, **_: self.said.append(words))
+        return Snapshots(
+            files,
+            self.store.submit,
+            lambda words, **_: self.said.append(words),
+            announced=lambda target, nos: self.announced.put_nowait((target, sorted(nos))),
+        )
 
     @property
     def folder(self) -> Path:
         return Path(self.paths.snapshots_dir())
 
     def files(self) -> set[str]:
-        return {path.name for path in self.folder.iterdir()} - {"fresh"}
+        return {path.name for path in self.folder.iterdir()} - {FRESH, SAID}
 
     def shown(self, name: str) -> Snapshot:
         read = parse((self.folder / name).read_text())
         assert read is not None
         return read
+
+    def hook_says(self, number: int, mark: int) -> None:
+        """A hook of the session of this process announces all up to a mark, and tells so."""
+        own = own_id(process(number))
+        assert tell(str(self.folder / told_name(own)), mark, lambda told: True)
+        mention(str(self.folder / SAID), own)
 
     async def settle(self) -> None:
         """Until the worker has read and written what it heard of."""
@@ -192,6 +206,80 @@ async def test_where_nothing_is_shown_nothing_was_announced(bench: Bench) -> Non
     await bench.settle()
     assert bench.shown(own_id(process(5))).newest == 0
     assert await bench.worker.untold(target(), [9]) == {9}
+
+
+async def test_what_a_hook_announced_is_passed_on_at_once_and_once(bench: Bench) -> None:
+    bench.store.fact = unread(11, 12)
+    bench.worker.heed(granted(5))
+    await bench.settle()
+    bench.hook_says(5, 1)
+    target, nos = await asyncio.wait_for(bench.announced.get(), 5)
+    assert (target.identity_no, target.epoch, target.session_no, nos) == (7, 3, 5, [11])
+    mention(str(bench.folder / SAID), own_id(process(5)))
+    bench.hook_says(5, 2)
+    assert (await asyncio.wait_for(bench.announced.get(), 5))[1] == [11, 12]
+    assert bench.announced.empty()
+
+
+async def test_what_was_announced_is_looked_for_from_time_to_time(bench: Bench) -> None:
+    """Who announced it may have been killed, or the store may have refused it."""
+    bench.store.fact = unread(11)
+    bench.worker.heed(granted(5))
+    await bench.settle()
+    assert tell(str(bench.folder / told_name(own_id(process(5)))), 1, lambda told: True)
+    for _ in range(2):
+        bench.worker._look_what_was_told()
+        assert (await asyncio.wait_for(bench.announced.get(), 5))[1] == [11]
+
+
+async def test_what_a_wake_is_telling_of_no_hook_announced(bench: Bench) -> None:
+    bench.store.fact = unread(11)
+    bench.worker.heed(granted(5))
+    await bench.settle()
+    target = Target(7, 3, 5, "claude", "conv", process(5), "")
+    announced = bench.worker.announce(target, [11])
+    assert announced is not None
+    bench.worker._look_what_was_told()
+    assert bench.announced.empty()
+    bench.worker.take_back(announced)
+    bench.hook_says(5, 1)
+    assert (await asyncio.wait_for(bench.announced.get(), 5))[1] == [11]
+
+
+async def test_who_is_not_known_or_says_anything_is_heard_in_vain(bench: Bench) -> None:
+    bench.store.fact = unread(11)
+    bench.worker.heed(granted(5))
+    await bench.settle()
+    for own in ("6-60", "", "\n\n", "x" * 5_000, own_id(process(5))):
+        mention(str(bench.folder / SAID), own)
+    bench.hook_says(5, 1)
+    assert (await asyncio.wait_for(bench.announced.get(), 5))[1] == [11]
+
+
+@pytest.mark.parametrize("other", ["file", "folder", "pipe"])
+async def test_something_else_in_the_place_of_the_pipe_hurts_nobody(
+    tmp_path: Path, other: str
+) -> None:
+    bench = Bench(tmp_path / "home")
+    place = bench.folder / SAID
+    if other == "folder":
+        place.mkdir()
+    elif other == "pipe":
+        os.mkfifo(place)
+    else:
+        place.touch()
+    serving = asyncio.create_task(bench.worker.serve())
+    bench.store.fact = unread(11)
+    bench.worker.heed(granted(5))
+    await bench.settle()
+    bench.hook_says(5, 1)
+    if other == "folder":
+        assert bench.said == ["nobody can name a session that was told something"]
+        bench.worker._look_what_was_told()
+    assert (await asyncio.wait_for(bench.announced.get(), 5))[1] == [11]
+    serving.cancel()
+    with suppress(asyncio.CancelledError):
+        await serving
 
 
 async def test_a_reading_that_the_store_refused_is_made_again(bench: Bench) -> None:

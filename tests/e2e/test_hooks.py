@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from mbx.core.clients import CLIENTS, HOOK_SCRIPT, STATUS_LINE_SCRIPT
-from tests.support.daemon import MBX, Daemon, fresh_name
+from tests.support.daemon import MBX, Daemon, fresh_home, fresh_name
 from tests.support.hooks import Client, context_of, conversation
 from tests.support.mcp import Harness
 from tests.support.patience import looks
 from tests.support.shells import look_alike
+from tests.support.waking import stage_of as stage
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
 
@@ -58,6 +59,62 @@ def test_each_message_is_announced_once_and_by_nothing_but_names_and_counts(star
     ana.mbx(f"read {ana.mbx('inbox')['messages'][0]['id']}")
     ana.await_status(f"mbx {one}: 1 unread")
     assert silent(ana.hook("prompt"))
+
+
+def stage_of(client: Client, message: str) -> tuple[str, str]:
+    """What a sender sees of a message: how far it went, and since when."""
+    [found] = client.mbx(f"sent {message}")["messages"]
+    [told] = found["recipients"]
+    return told["stage"], told["at"]
+
+
+def until_notified(client: Client, message: str) -> str:
+    """Wait until a sender sees that a message was announced; since when."""
+    told = ("", "")
+    for _ in looks():
+        told = stage_of(client, message)
+        if told[0] == "notified":
+            return told[1]
+    raise AssertionError(told)
+
+
+@pytest.mark.parametrize("act", ["prompt", "tool", "start"])
+@pytest.mark.parametrize("kind", ["status", "request"])
+def test_a_sender_hears_once_that_a_hook_announced_its_mail(
+    start: Start, act: str, kind: str
+) -> None:
+    ana, ben = start(), start("codex")
+    one = fresh_name("ana")
+    ana.register(one)
+    ben.register(fresh_name("ben"))
+    sent = ben.mbx(f"send --to {one} --subject s -m b --kind {kind}")["id"]
+    ana.await_status(f"mbx {one}: 1 unread")
+    assert stage_of(ben, sent)[0] == "delivered"
+    assert "1 " in context_of(ana.hook(act))
+    since = until_notified(ben, sent)
+    assert silent(ana.hook("prompt"))
+    later = ben.mbx(f"send --to {one} --subject s -m b --kind {kind}")["id"]
+    ana.await_status(f"mbx {one}: 2 unread")
+    assert f"1 new for {one}" in context_of(ana.hook("tool"))
+    until_notified(ben, later)
+    assert stage_of(ben, sent) == ("notified", since)
+
+
+def test_a_sender_hears_of_what_was_announced_while_the_daemon_was_away(
+    start: Start, tmp_path: Path
+) -> None:
+    with fresh_home() as home, Daemon(home) as daemon, Client(daemon, tmp_path / "one") as ana:
+        ana.register("ana")
+        with daemon.agent() as agent:
+            with agent.registered("ben") as ben:
+                letter = {"to": ["ana"], "subject": "s", "body": "b"}
+                sent = ben.call("mail.send", key="1", **letter)["id"]
+                ana.await_status("mbx ana: 1 unread")
+            daemon.kill()
+            assert "1 new for ana" in context_of(ana.hook("prompt"))
+            daemon.start()
+            with agent.connect() as ben:
+                assert "notified" in (stage(ben, sent) for _ in looks())
 
 
 def greeting_of(client: Client, session: str = "", **fields: Any) -> str:

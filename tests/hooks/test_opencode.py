@@ -151,6 +151,19 @@ def test_a_conversation_that_was_deleted_is_not_woken(plugin: Plugin, sender: Li
     assert send(sender, name)["state"] == "live-next-prompt"
 
 
+def test_a_sender_hears_that_the_plugin_announced_its_mail(plugin: Plugin, sender: Line) -> None:
+    name = seated(plugin, sender)
+    sent = send(sender, name, kind="status")
+    said: list[str] = []
+    for _ in looks():
+        said = plugin.chat(SESSION)
+        if said:
+            break
+    assert f"1 new for {name}" in said[0]
+    assert "notified" in (stage_of(sender, sent["id"]) for _ in looks())
+    assert plugin.chat(SESSION) == []
+
+
 def test_each_conversation_of_a_server_is_woken_by_itself(
     daemon: Daemon, sender: Line, tmp_path: Path
 ) -> None:

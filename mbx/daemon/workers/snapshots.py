@@ -8,6 +8,7 @@ loop, or within `_PAUSE_S`, are one write.
 from __future__ import annotations  # nested functions would evaluate theirs each time
 
 import asyncio
+import os
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -96,6 +97,12 @@ class _Session:
     text: str = ""
     outdated: list[str] = field(default_factory=list)
     """What it was called before; those files go once there is the new one."""
+    doubt: tuple[int, int] = (0, 0)
+    """Marks after the first, up to the second: a wake is telling of them, or has."""
+    delivered: frozenset[int] = frozenset()
+    """Of the messages that are shown those that nobody was told of, an earlier holder neither."""
+    noted: frozenset[int] = frozenset()
+    """Messages of which it was passed on that a hook announced them."""
 
     @property
     def key(self) -> _Key:
@@ -105,11 +112,26 @@ class _Session:
     def own(self) -> str:
         return own_id(self.process, self.conversation)
 
+    def announced(self, mark: int) -> frozenset[int]:
+        """What hooks announced of what is shown, with this mark told last."""
+        rows = self.shown.rows if self.shown is not None else ()
+        after, upto = self.doubt
+        told = (row.no for row in rows if row.mark <= mark and not after < row.mark <= upto)
+        return self.delivered & frozenset(told)
+
+    def target(self) -> Target | None:
+        """Whom it is told to; None while it only waits."""
+        if self.identity_no is None:
+            return None
+        held = (self.identity_no, self.epoch, self.no, self.cli, self.called)
+        return Target(*held, self.process, self.conversation)
+
 
 class Snapshots:
     """The snapshots of all sessions; a worker of the daemon.
 
-    `submit` runs a unit over a snapshot of the store, `log` writes to the journal.
+    `submit` runs a unit over a snapshot of the store, `log` writes to the journal. `announced` is
+    told what hooks announced to whom: these messages are *notified* then, and shown no more.
     """
 
     def __init__(
@@ -118,11 +140,13 @@ class Snapshots:
         submit: Callable[[Work, Callable[[Outcome[Answer]], None]], None],
         log: Callable[..., None],
         uptime: Callable[[], int | None] = uptime_ms,
+        announced: Callable[[Target, Collection[int]], None] = lambda target, nos: None,
     ) -> None:
         self._files = files
         self._submit = submit
         self._log = log
         self._uptime = uptime
+        self._announced = announced
         self._sessions: dict[_Key, _Session] = {}
         self._holding: dict[int, _Session] = {}
         """By identity: each send asks for its recipients."""
@@ -184,7 +208,8 @@ class Snapshots:
             return bool(said)
 
         try:
-            tell(self._files.told_path(session.own), shown.newest, say, stop_ms)
+            if tell(self._files.told_path(session.own), shown.newest, say, stop_ms):
+                self._note(session)
         except OSError:
             return ""
         return said[0] if said else ""
@@ -232,7 +257,10 @@ class Snapshots:
             tell(path, newest, say)
         except OSError:
             return None
-        return Announced(path, newest, before[0]) if before else None
+        if not before:
+            return None
+        session.doubt = (before[0], newest)
+        return Announced(path, newest, before[0])
 
     def forget_told(self, owns: Iterable[str]) -> None:
         """Whether a wake reached these sessions (own ids) nobody knows: hooks say it all again."""
@@ -243,6 +271,25 @@ class Snapshots:
         """The wake did not arrive for certain: hooks may say it."""
         with suppress(OSError):
             take_back(*announced)
+        for session in self._sessions.values():
+            if session.doubt == (announced.before, announced.newest):
+                session.doubt = (0, 0)
+
+    # -- what hooks told --------------------------------------------------------------------------
+
+    def _hear(self, descriptor: int) -> None:
+        """Somebody told sessions something, and named them."""
+        owns = self._files.heard(descriptor)
+        for session in self._sessions.values():
+            if session.own in owns:
+                self._note(session)
+
+    def _note(self, session: _Session) -> None:
+        """Pass on what hooks announced to a session, if anything that is shown was."""
+        target, nos = session.target(), session.announced(self._files.told(session.own))
+        if target is not None and nos and nos != session.noted:
+            session.noted = nos
+            self._announced(target, nos)
 
     def _granted(self, effect: Granted) -> None:
         other = self._holding.get(effect.identity_no)
@@ -309,12 +356,25 @@ class Snapshots:
     async def serve(self) -> None:
         """Until cancelled; then nothing that is written counts any more."""
         self._take_over()
+        loop, descriptor = asyncio.get_running_loop(), self._listen()
+        if descriptor is not None:
+            loop.add_reader(descriptor, self._hear, descriptor)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._beat())
                 group.create_task(self._write_changes())
         finally:
             self._files.still()
+            if descriptor is not None:
+                loop.remove_reader(descriptor)
+                os.close(descriptor)
+
+    def _listen(self) -> int | None:
+        try:
+            return self._files.listen()
+        except OSError as error:  # then only each look finds out what was told
+            self._log("nobody can name a session that was told something", why=error.strerror)
+            return None
 
     def _take_over(self) -> None:
         """Go on with the marks of the files that are there, and remove the others."""
@@ -340,8 +400,16 @@ class Snapshots:
         while True:
             for _ in range(_SWEEP_BEATS):
                 self._try(lambda: self._files.beat(self._uptime()))
+                self._look_what_was_told()
                 await asyncio.sleep(SNAPSHOT_BEAT_MS / 1000)
             self._sweep()
+
+    def _look_what_was_told(self) -> None:
+        """Who told it may not have come to say so, or the store may have refused it."""
+        for session in list(self._sessions.values()):
+            if session.delivered:
+                session.noted = frozenset()
+                self._note(session)
 
     async def _write_changes(self) -> None:
         while True:
@@ -386,6 +454,7 @@ class Snapshots:
             return
         state = HELD if session.identity_no is not None else PENDING
         rows = _marked(session, fact)
+        session.delivered = frozenset(row.no for row in fact.rows if not row.is_announced)
         session.shown = Snapshot(
             session.cli,
             session.called,
@@ -463,7 +532,7 @@ def _fact(tx: Tx, session_no: int, identity_no: int | None, epoch: int) -> _Fact
     if lease.epoch != epoch or lease.state is LeaseState.FREE or identity.retired_ms is not None:
         return _Fact(None)
     count = identities.unread(tx, identity_no)
-    rows = tuple(unread.newest(tx, identity_no)) if count else ()
+    rows = tuple(unread.newest(tx, identity_no, epoch)) if count else ()
     return _Fact(identity.name, count, rows)
 
 
