@@ -13,11 +13,18 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from mbx import __version__
 from mbx.core.limits import HOOK_DEADLINE_MS
 from mbx.core.snapshot import HELD
 from mbx.hooks.deadline import disarm
-from mbx.wire import Connection, ConnectionLost, NoAnswer, WireError, encode, request
+from mbx.wire import (
+    Connection,
+    ConnectionLost,
+    NoAnswer,
+    WireError,
+    encode,
+    introduction,
+    request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +32,6 @@ if TYPE_CHECKING:
     from mbx.core.clients import Client
     from mbx.hooks.place import Place
 
-_PROTOCOL: Final = 1
 _FOREVER_S: Final = 10 * 365 * 24 * 3600.0
 _PAUSE_S: Final = 2.0
 _PAUSE_MAX_S: Final = 30.0
@@ -49,17 +55,17 @@ def wait(
     say: Callable[[str], int],
 ) -> int:
     """The exit status: that of `say` once there was something to say, else 0."""
+    from mbx.hooks.events import wishes_of
+
     called, mode = event.get(client.session_field), event.get("permission_mode")
     begins = event.get("hook_event_name") == _BEGINS
     if not begins:
         snapshot = place.snapshot(client.harness, called if isinstance(called, str) else None)
         if snapshot is None or snapshot.state != HELD:
             return 0
-    hello: dict[str, Any] = {"protocol": _PROTOCOL, "client": __version__}
+    hello = introduction(wishes_of(event, environ) if begins else {})
     if isinstance(called, str):
         hello["session"] = {"cli": client.harness, "id": called}
-    if begins:
-        hello |= _wishes(event, environ)
     offer = {"waits": True, "mode": mode if isinstance(mode, str) else ""}
     lines = encode(request(0, "hello", hello)) + encode(request(1, "wake.offer", offer))
     has_waited, pause_s = False, _PAUSE_S
@@ -75,14 +81,6 @@ def wait(
             return 0
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, _PAUSE_MAX_S)
-
-
-def _wishes(event: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    from mbx.hooks.events import wishes_of
-
-    given = wishes_of(event, environ)
-    names = (("agent", "MBX_AGENT"), ("role", "MBX_ROLE"))
-    return {wish: given[name] for wish, name in names if given.get(name)}
 
 
 def _once(place: Place, lines: bytes, say: Callable[[str], int], *, has_waited: bool) -> int:

@@ -27,6 +27,7 @@ ACKED: Final = 5
 PRIVATE_FOLDER: Final = 0o40700
 PRIVATE_FILE: Final = 0o100600
 PRIVATE_SOCKET: Final = 0o140600
+PRIVATE_PIPE: Final = 0o010600
 LINK: Final = 0o120777
 _OWN: Final = re.compile(r"[0-9]+-[0-9]+")
 """What a session goes by that no other process does."""
@@ -43,6 +44,7 @@ LASTING: Final = {
     "run/sessions": PRIVATE_FOLDER,
     "run/snapshots": PRIVATE_FOLDER,
     "run/snapshots/fresh": PRIVATE_FILE,
+    "run/snapshots/said": PRIVATE_PIPE,
 }
 """What may lie in a home while its daemon runs, besides credentials: path and mode (`st_mode`)."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from mbx.core.snapshot import SAID
 from mbx.store.migrate import migrations, open_store
 from tests.support.ledger import Fact
 from tests.support.shells import look_alike
@@ -308,7 +309,7 @@ def _lay(world: World, template: Path | None) -> None:
 def _keep(world: World) -> None:
     """The home becomes the template."""
     shutil.copytree(
-        world.home, world.folder / "template", ignore=shutil.ignore_patterns("mbx.sock")
+        world.home, world.folder / "template", ignore=shutil.ignore_patterns("mbx.sock", SAID)
     )
 
 
