@@ -38,6 +38,14 @@ _PARSE_ERROR: Final = -32700
 _LASTING: Final = ("initialize", "notifications/initialized", "subscriptions/listen")
 """What makes a connection of the protocol what it is, in this order."""
 _LISTEN: Final = _LASTING[2]
+_CANCELLED: Final = "notifications/cancelled"
+
+_LINE_MAX_BYTES: Final = REQUEST_LINE_MAX_BYTES - len("1234567890123456 ")
+"""Of a line of the client: its number and a space stand before it when the daemon reads it."""
+
+_REFUSED_MAX_BYTES: Final = 8 * REQUEST_LINE_MAX_BYTES
+"""A line that is too long is read up to here, so that its request is refused under its own id: who
+asked would else wait for ever. Of what is longer still nothing is kept."""
 
 
 class _Ended(Exception):
@@ -45,7 +53,10 @@ class _Ended(Exception):
 
 
 class _Line(NamedTuple):
-    """A line that the client wrote: its number and bytes, what it asks for, and its id as JSON."""
+    """A line that the client wrote: its number and bytes, what it asks for, and its id as JSON.
+
+    `key` of one that cancels is the id of what it cancels.
+    """
 
     number: int
     text: bytes
@@ -159,37 +170,50 @@ class Connector:
             if not self._open and not self._to_client:
                 raise _Ended
             return
-        self._heard += piece
-        *lines, rest = self._heard.split(b"\n")
-        self._heard = bytearray(rest)
+        *lines, rest = piece.split(b"\n")
         for text in lines:
+            self._heard += text
+            whole, self._heard = bytes(self._heard), bytearray()
             if self._is_discarding:
                 self._is_discarding = False
-            elif len(text) > REQUEST_LINE_MAX_BYTES:
-                self._refuse_line()
-            elif text.strip():
-                self._take(bytes(text))
-        if len(self._heard) > REQUEST_LINE_MAX_BYTES and not self._is_discarding:
+            elif len(whole) > _LINE_MAX_BYTES:
+                self._refuse_line(whole)
+            elif whole.strip():
+                self._take(whole)
+        self._heard += rest
+        if len(self._heard) > _REFUSED_MAX_BYTES and not self._is_discarding:
             self._is_discarding = True
-            self._refuse_line()
+            self._refuse_line(b"")
         if self._is_discarding:
             self._heard.clear()
 
     def _take(self, text: bytes) -> None:
         self._number += 1
         line = _read(self._number, text.strip())
-        if line.method in _LASTING:
+        if line.method == _CANCELLED:  # of what is cancelled there may come no answer
+            self._open.pop(line.key, None)
+            self._lasting.pop(_LISTEN + line.key, None)
+        elif line.method in _LASTING:
             where = line.method + (line.key if line.method == _LISTEN else "")
             self._lasting[where] = line
-        if line.key and line.method != _LISTEN:
+        if line.key and line.method not in (_LISTEN, _CANCELLED):
             self._open[line.key] = line
         if self._connection is not None:
             self._to_daemon += line.numbered
 
-    def _refuse_line(self) -> None:
-        why = f"a line may have {REQUEST_LINE_MAX_BYTES:,} bytes; this one is longer"
-        error = {"code": _PARSE_ERROR, "message": why}
-        self._to_client += encode({"jsonrpc": "2.0", "id": None, "error": error})
+    def _refuse_line(self, text: bytes) -> None:
+        """One that is too long: under its id, where it has one."""
+        from mbx.mcp.offline import refused
+
+        why = f"a call may have {_LINE_MAX_BYTES:,} bytes; this one is longer"
+        error = MbxError("usage", why, "make it shorter, or send where its text is to be found")
+        try:
+            message = decode(text)
+        except WireError:
+            message = {}
+        if not _key(message.get("id")):
+            message = {"id": None}
+        self._to_client += encode(refused(message, error, _PARSE_ERROR))
 
     def _answer_all(self, error: MbxError) -> None:
         """No daemon can be reached: what waits is told so, but for what is constant."""
@@ -267,6 +291,10 @@ def _read(number: int, text: bytes) -> _Line:
     method = message.get("method")
     if not isinstance(method, str):
         return _Line(number, text, "", "")
+    if method == _CANCELLED:
+        params = message.get("params")
+        cancelled = params.get("requestId") if isinstance(params, dict) else None
+        return _Line(number, text, method, _key(cancelled))
     return _Line(number, text, method, _key(message.get("id")))
 
 

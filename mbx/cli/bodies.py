@@ -70,7 +70,7 @@ def too_large(size_bytes: int, at_least: str = "") -> MbxError:
     return MbxError(
         "body-too-large",
         f"the body has {at_least}{size_bytes:,} bytes of UTF-8; the limit is {BODY_MAX_BYTES:,}",
-        "shorten the body, split it, or send a --ref to where the text is",
+        "shorten the body, split it, or say with --ref where the text is",
         limit_bytes=BODY_MAX_BYTES,
         size_bytes=size_bytes,
     )

@@ -96,6 +96,14 @@ def skeleton(name: str) -> str:
 _RESERVED_SKELETONS: Final = {skeleton(word): word for word in RESERVED}
 
 
+_MEANT: Final = {
+    "all": "write * for everyone",
+    "everyone": "write * for everyone",
+    "role": "write role:ROLE",
+}
+"""What is written in the place of an address, and how it is spelled."""
+
+
 @lru_cache(maxsize=4_096)  # the same few correspondents, again and again
 def parse_address(text: str) -> Address:
     """The address that the whole text spells; raises `name-invalid` for anything else."""
@@ -120,7 +128,12 @@ def parse_address(text: str) -> Address:
     host = label if at else None
     if name == "owner":
         return Address("owner", host=host)
-    check_name(name)
+    try:
+        check_name(name)
+    except MbxError as refusal:
+        if not str(refusal.next_step).startswith("use "):  # nobody is named here but looked for
+            refusal.next_step = _MEANT.get(name.strip().lower(), "mbx agents")
+        raise
     return Address("name", name, host)
 
 

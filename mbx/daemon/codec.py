@@ -6,7 +6,9 @@ costs one pass of a pattern; any line under suspicion goes to the strict reader,
 counts. So it is with signed payloads of paired hosts.
 """
 
+import json
 import re
+from contextlib import suppress
 from typing import Any, Final
 
 import orjson
@@ -54,6 +56,21 @@ def decode(line: bytes, max_bytes: int) -> JsonValue:
     ):
         return parse_line(line, max_bytes)
     return value  # type: ignore[no-any-return]
+
+
+def made_out(line: bytes) -> dict[str, JsonValue]:
+    """What can be made out of a line that `decode` refuses, so that it is refused under its id.
+
+    Empty where that is nothing. It is to be quoted, never carried out.
+    """
+    value: Any = None
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        with suppress(ValueError, RecursionError):
+            if line.count(b",") <= LINE_VALUES_MAX:
+                value = json.loads(line.decode("utf-8", "replace").lstrip("\ufeff"))
+    return value if isinstance(value, dict) else {}
 
 
 def decode_signed(payload: bytes) -> JsonValue:

@@ -15,10 +15,29 @@ from mbx.mcp.tools import BY_NAME, Schema
 _SPLIT: Final = frozenset(("to", "ids"))
 """Lists whose entries have no comma: one text with commas is several of them."""
 
+_IDS: Final = frozenset(("id", "reply_to"))
+"""Texts that are one id: in a list, as JSON, or among blanks it is the same one."""
+
 _TWINS: Final = {"id": "ids", "ids": "id"}
 """A tool takes one of the two; the other one is what is meant."""
 
 _TRUTHS: Final = {"true": True, "false": False}
+
+
+def as_object(given: object) -> object:
+    """The arguments of a call, also where they are an object in JSON, or a list of nothing.
+
+    Anything else is given back as it is, for the protocol to refuse.
+    """
+    if given == []:
+        return {}
+    if isinstance(given, str):
+        try:
+            value = json.loads(given) if given.strip() else {}
+        except (ValueError, RecursionError):
+            return given
+        return value if isinstance(value, dict) else given
+    return given
 
 
 def read(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,8 +115,10 @@ def _truth(tool: str, name: str, value: Any) -> bool:
 
 
 def _text(tool: str, name: str, schema: Schema, value: Any) -> str:
-    if isinstance(value, list) and len(value) == 1 and name == "id":
-        value = value[0]
+    if name in _IDS:
+        value = _listed(value) or value if isinstance(value, str) else value
+        value = value[0] if isinstance(value, list) and len(value) == 1 else value
+        value = value.strip() if isinstance(value, str) else value
     if not isinstance(value, str):
         raise _usage(tool, f"{name} must be a string")
     choices = schema.get("enum")

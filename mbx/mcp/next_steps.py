@@ -21,6 +21,7 @@ _PHRASES: Final = tuple(
         (r"mbx identity (?:list|show [a-z0-9-]+)", 'mbx_identity with action "list"'),
         (r"mbx identity (claim|register|release)", r'mbx_identity with action "\1"'),
         (r"mbx inbox --all(?! --owner)", "mbx_inbox with all true"),
+        (r"with --ref\b", "with refs"),
         (r"mbx send --to owner", 'mbx_send with to "owner"'),
         (r"mbx reply (\S+) without --final", r'mbx_reply with id "\1", without final'),
         (

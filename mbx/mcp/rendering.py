@@ -46,8 +46,9 @@ def refusal(error: MbxError) -> tuple[dict[str, Any], str]:
     if step:
         lines.append(f"next: {visible(step)}")
     for name, value in told.items():
-        if name not in ("code", "message", "next") and value not in (None, "", [], {}):
-            lines.append(f"{name}: {visible(_word(value))}")
+        word = _word(value) if name not in ("code", "message", "next") else ""
+        if value is not None and word:
+            lines.append(f"{name}: {visible(word)}")
     return {**told, "next": step}, "\n".join(lines)
 
 
@@ -66,7 +67,8 @@ def _says_nothing(value: Any) -> bool:
 
 def _word(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_word(entry)}" for key, entry in value.items())
+        said = ((key, entry) for key, entry in value.items() if entry not in ([], {}))
+        return ", ".join(f"{key} {_word(entry)}" for key, entry in said)
     if isinstance(value, (list, tuple)):
         return ", ".join(_word(entry) for entry in value)
     return str(value)

@@ -203,6 +203,22 @@ def test_a_refusal_does_not_repeat_a_long_value() -> None:
     assert f"'{'z' * 40}'..." in refusal(check_name, "z" * 41).message
 
 
+@pytest.mark.parametrize(
+    ("address", "step"),
+    [
+        ("everyone", "write * for everyone"),
+        ("all", "write * for everyone"),
+        ("role", "write role:ROLE"),
+        ("a", "mbx agents"),
+        ("12345678", "mbx agents"),
+        ("", "mbx agents"),
+        ("Api Dev", "use api-dev"),
+    ],
+)
+def test_who_is_looked_for_is_not_told_to_choose_a_name(address: str, step: str) -> None:
+    assert refusal(parse_address, address).next_step == step
+
+
 def test_a_refusal_never_proposes_a_look_alike_of_a_reserved_word() -> None:
     assert "use " not in str(refusal(check_name, "OWNER").next_step)
 

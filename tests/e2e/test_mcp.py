@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from mbx.core.limits import BODY_MAX_BYTES
+from mbx.core.limits import BODY_MAX_BYTES, JSON_ELEMENTS_MAX, REQUEST_LINE_MAX_BYTES
+from mbx.daemon.codec import LINE_VALUES_MAX
 from mbx.mcp import greetings
 from mbx.mcp.guide import GUIDE, GUIDE_URI, PROMPT
 from mbx.mcp.tools import TOOLS
@@ -184,6 +185,73 @@ def test_lines_that_are_no_messages_are_answered_and_the_next_one_is_read(start:
     unknown = session.answer(session.send("tools/call", {"name": "mbx_nothing", "arguments": {}}))
     assert unknown["error"]["code"] == -32602
     assert session.answer(session.send("nothing/here", {}))["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("era", [HANDSHAKE, MODERN])
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ('{"limit": 12345678901234567}', "more than 16 digits"),
+        ('{"limit": 1, "limit": 2}', "duplicate key"),
+        ('{"from": "\\ud83d"}', "lone surrogate"),
+        ('{"limit": NaN}', "NaN and Infinity are not JSON"),
+        ('{"from": [[[[[[[]]]]]]]}', "deeper than 8"),
+        ('{"from": [' + "0," * JSON_ELEMENTS_MAX + "0]}", "more than 1024 elements"),
+        ('{"from": [' + "0," * LINE_VALUES_MAX + "0]}", "more than 8,192 values"),
+        ('{"from": "' + "x" * REQUEST_LINE_MAX_BYTES + '"}', "this one is longer"),
+    ],
+)
+def test_a_call_whose_json_is_refused_is_refused_under_its_own_id(
+    start: Start, era: str, given: str, why: str
+) -> None:
+    session = start(era=era)
+    call = json.dumps(session.request(7, "tools/call", {"name": "mbx_inbox", "arguments": 0}))
+    session.write_raw(call.replace('"arguments": 0', f'"arguments": {given}').encode() + b"\n")
+    result = session.answer(7)["result"]
+    assert result["isError"] is True
+    assert (result["structuredContent"]["code"], bool(result["structuredContent"]["next"])) == (
+        "usage",
+        True,
+    )
+    assert why in result["content"][0]["text"]
+    assert session.call("mbx_whoami")["agent"] is None
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1])
+def test_a_line_is_answered_at_its_limit(start: Start, over: int) -> None:
+    session = start()
+    call = {"name": "mbx_agents", "arguments": {"role": ""}}
+    bare = json.dumps(session.request(7, "tools/call", call))
+    call["arguments"] = {"role": "x" * (REQUEST_LINE_MAX_BYTES - 17 - len(bare) + over)}
+    session.write(session.request(7, "tools/call", call))
+    assert session.answer(7)["result"].get("isError", False) is (over > 0)
+
+
+def test_what_was_cancelled_waits_for_nothing(start: Start) -> None:
+    """More calls than may be open at once: the connector keeps none of which no answer comes."""
+    session = start()
+    letter = {"to": registered(session), "subject": "s", "body": "b"}
+    lines = b""
+    for number in range(2_000, 5_000):
+        call = {"name": "mbx_send", "arguments": letter}
+        cancel = {"method": "notifications/cancelled", "params": {"requestId": number}}
+        for message in (session.request(number, "tools/call", call), {"jsonrpc": "2.0", **cancel}):
+            lines += json.dumps(message).encode() + b"\n"
+    session.write_raw(lines)
+    assert session.call("mbx_whoami")["agent"] == letter["to"]
+
+
+def test_arguments_in_a_text_are_understood(start: Start) -> None:
+    session = start()
+    empty: tuple[Any, ...] = ('{"all": true}', "", [])
+    for given in empty:
+        number = session.send("tools/call", {"name": "mbx_identity", "arguments": given})
+        assert session.answer(number)["result"]["structuredContent"]["code"] == "usage"
+    listed = {"name": "mbx_identity", "arguments": '{"action": "list"}'}
+    assert (
+        "identities"
+        in session.answer(session.send("tools/call", listed))["result"]["structuredContent"]
+    )
 
 
 def test_the_official_client_works_in_every_mode(daemon: Daemon, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mbx.core.errors import MbxError
-from mbx.mcp.arguments import read
+from mbx.mcp.arguments import as_object, read
 from mbx.mcp.tools import BY_NAME
 
 UNDERSTOOD: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
@@ -16,6 +16,13 @@ UNDERSTOOD: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("mbx_read", {"ids": "abcdef, ghjkmn"}, {"ids": ["abcdef", "ghjkmn"]}),
     ("mbx_read", {"ids": ["x"], "offset": "12", "max_bytes": 4.0}, {"offset": 12, "max_bytes": 4}),
     ("mbx_thread", {"ids": ["abcdef"]}, {"id": "abcdef"}),
+    ("mbx_thread", {"id": ' ["abcdef"] '}, {"id": "abcdef"}),
+    ("mbx_reply", {"id": " abcdef\n", "body": " b "}, {"id": "abcdef", "body": " b "}),
+    (
+        "mbx_send",
+        {"to": "ana", "subject": "s", "body": '["b"]', "reply_to": ["abcdef"]},
+        {"reply_to": "abcdef", "body": '["b"]'},
+    ),
     ("mbx_inbox", {"limit": " 20 ", "cursor": None, "all": "true"}, {"limit": 20, "all": True}),
     ("mbx_inbox", {"kind": "Request"}, {"kind": "request"}),
     ("mbx_inbox", {"all": False}, {"all": False}),
@@ -50,6 +57,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("mbx_inbox", {"unknown": 1}, "no argument 'unknown'"),
     ("mbx_thread", {"id": ["a", "b"]}, "id must be a string"),
     ("mbx_thread", {"id": 123456}, "id must be a string"),
+    ("mbx_thread", {"id": '["a", "b"]'}, "id must be a string"),
     ("mbx_send", {"to": "ana", "subject": 5, "body": "b"}, "subject must be a string"),
     ("mbx_send", {"to": "ana", "subject": "s", "body": {"a": 1}}, "body must be a string"),
     ("mbx_send", {"to": "ana", "subject": "s"}, "needs the argument body"),
@@ -85,3 +93,23 @@ def test_a_name_that_is_very_long_is_told_in_part() -> None:
 
 def test_a_list_that_is_nested_without_end_is_one_text() -> None:
     assert read("mbx_read", {"ids": "[" * 100_000})["ids"] == ["[" * 100_000]
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"limit": 1}, {"limit": 1}),
+        ([], {}),
+        ("", {}),
+        (" ", {}),
+        ('{"limit": 1}', {"limit": 1}),
+        (None, None),
+        ([1], [1]),
+        ("[]", "[]"),
+        ('{"limit": 1', '{"limit": 1'),
+        ("[" * 100_000, "[" * 100_000),
+        (7, 7),
+    ],
+)
+def test_arguments_that_stand_in_a_text_are_those_of_the_call(given: object, meant: object) -> None:
+    assert as_object(given) == meant

@@ -25,6 +25,7 @@ STEPS = [
     ("tell the owner: mbx send --to owner; or wait an hour", None),
     ("mbx reply abcdef without --final", 'mbx_reply with id "abcdef", without final'),
     ("mbx agents", "mbx_agents"),
+    ("split it, or say with --ref where it is", "split it, or say with refs where it is"),
     ("the human reads it at a terminal: mbx inbox --owner", ""),
     ("mbx daemon restart", ""),
     ("mbx peers remove lap, then pair again", ""),

@@ -342,3 +342,12 @@ def test_a_refusal_names_code_message_step_and_facts() -> None:
         "holder: cli codex",
     ]
     assert "next" not in rendering.refusal(MbxError("internal", "x"))[1]
+
+
+def test_a_refusal_does_not_repeat_a_name_as_a_suggestion_for_itself() -> None:
+    error = MbxError("unknown-recipient", "yes: nobody", "mbx agents", suggestions={"yes": []})
+    assert (
+        rendering.refusal(error)[1] == "refused (unknown-recipient): yes: nobody\nnext: mbx_agents"
+    )
+    error = MbxError("unknown-recipient", "bne: nobody", "mbx agents", suggestions={"bne": ["ben"]})
+    assert rendering.refusal(error)[1].endswith("\nsuggestions: bne ben")

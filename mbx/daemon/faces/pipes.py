@@ -24,7 +24,7 @@ from mbx.core.limits import PIPE_LINES_MAX, PROJECT_MAX_CHARS, REQUEST_LINE_MAX_
 from mbx.daemon import codec
 from mbx.daemon.context import Answer
 from mbx.daemon.journal import whence
-from mbx.mcp import arguments, calls, greetings, rendering
+from mbx.mcp import arguments, calls, greetings, offline, rendering
 from mbx.mcp.calls import Step, Surroundings
 from mbx.mcp.tools import BY_NAME, HOOK
 from mbx.store.database import Committed, Outcome
@@ -135,8 +135,7 @@ class Pipe:
         try:
             self._take(self._read(line))
         except MbxError as error:
-            told = {"code": _PARSE_ERROR, "message": error.message}
-            self.write(codec.encode({"jsonrpc": "2.0", "id": None, "error": told}))
+            self._refuse(line.partition(b" ")[2], error)
             self._connected.forgotten(len(line) + 1)
 
     def end(self) -> None:
@@ -213,10 +212,24 @@ class Pipe:
         try:
             message = codec.decode(line[found.end() :], REQUEST_LINE_MAX_BYTES)
         except CanonicalError as error:
-            raise MbxError("usage", f"the line is no JSON that is accepted here: {error}") from None
+            why = f"the line is no JSON that is accepted here: {error}"
+            raise MbxError("usage", why, "write it again without that") from None
         if not isinstance(message, dict):
             raise MbxError("usage", "a message is one JSON object on one line")
+        params: Any = message.get("params")
+        if isinstance(params, dict) and "arguments" in params:
+            params["arguments"] = arguments.as_object(params["arguments"])
         return Numbered(int(found[1]), message, len(line) + 1)
+
+    def _refuse(self, text: bytes, error: MbxError) -> None:
+        """A line that is not read: under its id, for who asked would else wait for ever."""
+        message: Mapping[str, Any] = codec.made_out(text)
+        if not _is_id(message.get("id")) or "method" not in message:
+            message = {"id": None}
+        try:
+            self.write(codec.encode(offline.refused(message, error, _PARSE_ERROR)))
+        except TypeError:  # an id that cannot be written
+            self.write(codec.encode(offline.refused({"id": None}, error, _PARSE_ERROR)))
 
     def _take(self, line: Numbered) -> None:
         if self._has_failed:
