@@ -368,6 +368,31 @@ def test_hooks_call_the_tool_where_the_client_can_and_else_a_process(place: Plac
     assert place.seen() == {}
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        '"apiKey": "sk-live-1"',
+        '"args": ["--api-key", "sk-live-1"]',
+        '"args": ["--header", "Authorization: Bearer sk-live-1"]',
+        '"args": ["--token=sk-live-1"]',
+        '"url": "https://x.test/mcp?api_key=sk-live-1"',
+    ],
+)
+def test_a_preview_leaves_out_secrets_however_they_are_given(place: Place, beside: str) -> None:
+    text = f'{{\n  "mcpServers": {{\n    "x": {{\n      {beside}\n    }}\n  }}\n}}\n'
+    write(place.user / ".claude.json", text)
+    preview = "".join(change.diff() for change in place.plan().clients[0].changes)
+    assert '"mbx": {' in preview
+    assert "sk-live" not in preview
+
+
+def test_a_preview_of_a_long_state_takes_no_longer_than_reading_it(place: Place) -> None:
+    """One word of half a million letters: from each of them it would be hours."""
+    word = "A" * 500_000
+    write(place.user / ".claude.json", f'{{\n  "image": "{word}",\n  "b": 1\n}}\n')
+    assert '"mbx": {' in "".join(change.diff() for change in place.plan().clients[0].changes)
+
+
 def test_a_preview_shows_our_lines_and_no_secret_beside_them(place: Place) -> None:
     place.clients("claude")
     secrets = '    "ANTHROPIC_API_KEY": "sk-live-1",\n    "my_token": "tk-hidden"\n'
