@@ -25,12 +25,23 @@ def state_all(
     """Keep the receipts of these facts, each for its sender's host (None: this one).
 
     Those for paired hosts get a place in the streams to them; what the commit lets out says so.
+    Whoever sent mail under a former pairing is told under the one that stands with the same host.
     """
-    hosts = tuple(dict.fromkeys(peer_no for peer_no, _ in facts))
+    senders = {peer_no: _host_of(tx, peer_no) for peer_no, _ in facts}
+    told = [(senders[peer_no], fact) for peer_no, fact in facts]
+    hosts = tuple(dict.fromkeys(peer_no for peer_no, _ in told))
     for peer_no in hosts:
-        _state(tx, host, moment, peer_no, [fact for no, fact in facts if no == peer_no], epoch)
+        _state(tx, host, moment, peer_no, [fact for no, fact in told if no == peer_no], epoch)
     away = tuple(peer_no for peer_no in hosts if peer_no is not None)
     return (Queued(away),) if away else ()
+
+
+def _host_of(tx: Tx, peer_no: int | None) -> int | None:
+    """The pairing that stands with the host of this one; this one itself where none does."""
+    if peer_no is None or (peer := peers.by_no(tx, peer_no)).ended_ms is None:
+        return peer_no
+    standing = peers.by_key(tx, peer.key_id)
+    return peer_no if standing is None else standing.no
 
 
 def _state(

@@ -38,6 +38,7 @@ from mbx.daemon.effects import Arrived, Effect, Met, Paired, Queued
 from mbx.daemon.posting import Recipient
 from mbx.store import audit, identities, messages, outbox, owners, peers
 from mbx.store.database import Tx
+from mbx.store.identities import IdentityRow
 from mbx.store.messages import NewMessage
 from mbx.store.peers import PeerRow
 
@@ -329,22 +330,28 @@ def _deliver(
 def _receipt(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) -> _Done:
     """Only the host that has a mailbox may state what became of mail in it; never backwards.
 
-    And only of what it was sent: another host may have told it of a message that waits here.
+    And only of what it was sent: another host may have told it of a message that waits here. What
+    it was sent under a former pairing is in the same mailbox.
     """
-    tx, peer = taken.tx, taken.peer
+    tx, key_id = taken.tx, taken.peer.key_id
     facts = receipt.read(payload)
     theirs = {fact.recipient for fact in facts}
-    recipients = {one: peers.identity_of(tx, peer.no, one) for one in theirs}
+    recipients = {one: peers.identities_of_host(tx, key_id, one) for one in theirs}
     for fact in facts:
-        message_no, recipient = messages.by_id(tx, fact.message), recipients[fact.recipient]
-        if message_no is None or recipient is None:
+        message_no = messages.by_id(tx, fact.message)
+        if message_no is None:
             continue
-        copy = messages.copy_to(tx, message_no, recipient.no)
-        if copy is None or fact.stage <= copy[0]:
-            continue
-        if copy[0] > Stage.QUEUED or outbox.was_offered(tx, peer.no, message_no):
-            messages.reported(tx, message_no, recipient.no, fact)
+        for recipient in recipients[fact.recipient]:
+            _report(tx, message_no, recipient, fact)
     return _Done()
+
+
+def _report(tx: Tx, message_no: int, recipient: IdentityRow, fact: Fact) -> None:
+    copy = messages.copy_to(tx, message_no, recipient.no)
+    if copy is None or fact.stage <= copy[0] or recipient.peer_no is None:
+        return
+    if copy[0] > Stage.QUEUED or outbox.was_offered(tx, recipient.peer_no, message_no):
+        messages.reported(tx, message_no, recipient.no, fact)
 
 
 # -- directories and refusals ----------------------------------------------------------------------

@@ -27,6 +27,10 @@ _IDENTITY: Final = (
     " i.last_seen_ms, i.card, i.peer_no FROM identities AS i"
 )
 _OF_PEER: Final = _IDENTITY + " WHERE i.peer_no = ?1 AND i.peer_no IS NOT NULL AND i.identity = ?2"
+_OF_HOST: Final = (
+    _IDENTITY + " WHERE i.peer_no IN (SELECT no FROM peers WHERE key_id = ?1)"
+    " AND i.peer_no IS NOT NULL AND i.identity = ?2 ORDER BY i.peer_no"
+)
 # Names that were told for two ids of one host, between a rename and its swap: the one told last.
 _NAMED: Final = (
     _IDENTITY + " JOIN peers AS p ON p.no = i.peer_no WHERE i.name = ?1 AND i.peer_no IS NOT NULL"
@@ -236,6 +240,11 @@ def identity_of(tx: Tx, peer_no: int, identity: str) -> IdentityRow | None:
     """The identity with this id on that host."""
     row = tx.one(_OF_PEER, (peer_no, identity))
     return IdentityRow(*row) if row else None
+
+
+def identities_of_host(tx: Tx, key_id: str, identity: str) -> list[IdentityRow]:
+    """The identity with this id as each pairing with the host of this key has known it."""
+    return [IdentityRow(*row) for row in tx.all(_OF_HOST, (key_id, identity))]
 
 
 def count_of(tx: Tx, peer_no: int) -> int:

@@ -254,6 +254,23 @@ def test_mail_of_a_former_pairing_is_answered_under_the_new_one(hosts: Hosts) ->
     assert [one["thread"] for one in there] == [mine, theirs, mine], "it goes on where it stood"
 
 
+def test_receipts_for_mail_of_a_former_pairing_go_out_under_the_new_one(hosts: Hosts) -> None:
+    """Read and acked after the new pairing, in one call each; what came back stays so."""
+    first, second = hosts.send(), hosts.send()
+    settle(hosts.here, hosts.there)
+    back = hosts.send()
+    hosts.owner.do("unpair", name="lap")
+    hosts.there.call(hosts.ben, "mail.read", ids=[second])
+    hosts.pair_anew()
+    settle(hosts.here, hosts.there)
+    hosts.there.call(hosts.ben, "mail.ack", ids=[first, second], did="both")
+    settle(hosts.here, hosts.there)
+    for message in (first, second):
+        became = sent(hosts.here, hosts.ana, message)["ben@lap"]
+        assert (became["stage"], became["did"]) == ("acked", "both")
+    assert sent(hosts.here, hosts.ana, back)["ben@lap"]["stage"] == "returned"
+
+
 def test_the_next_step_of_an_unknown_address_lists_what_could_be_meant(hosts: Hosts) -> None:
     for address, step in (
         ("bne", "mbx agents"),
