@@ -266,6 +266,7 @@ class Daemon:
         try:
             async with asyncio.timeout(_DRAIN_S):
                 await self._committer.drain()
+                await self._timers.save_heard()
                 self._inside(self._dispatcher.keeping())
                 self._follow_audit()
                 await self._committer.drain()

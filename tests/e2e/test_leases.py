@@ -226,6 +226,22 @@ def orphan(daemon: Daemon) -> Line:
         return agent.bare()
 
 
+def test_who_was_heard_of_before_an_orderly_stop_was_so_after_it() -> None:
+    with fresh_home() as home, Daemon(home) as daemon, daemon.agent() as agent:
+        agent.registered("anna").close()
+
+        def heard_at() -> object:
+            with daemon.line() as line:
+                line.hello()
+                [anna] = line.call("agents.list")["agents"]
+                return anna["last_seen"]
+
+        before = heard_at()
+        daemon.stop()
+        daemon.start()
+        assert heard_at() == before is not None
+
+
 def test_a_connection_that_a_dead_process_left_is_nobodys_whatever_token_it_shows(
     daemon: Daemon, new_holder: NewHolder
 ) -> None:

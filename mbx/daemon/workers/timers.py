@@ -94,6 +94,12 @@ class Timers:
                 with suppress(OSError):  # the lease stands without it; the next round tries again
                     self._credentials.write(cli, session_id, identity, epoch, token)
 
+    async def save_heard(self) -> None:
+        """When holders were last heard of, for the next daemon: at an orderly stop."""
+        seen, now_ms = self._holders.take_last_seen(), self._dispatcher.world.now_ms()
+        if seen:
+            await self._committer.written(lambda tx: identities.save_last_seen(tx, seen, now_ms))
+
     def _round(self, tx: Tx, now: Moment, seen: dict[int, int]) -> list[_Missing]:
         identities.save_last_seen(tx, seen, now.now_ms)
         sessions.forget_unused(tx)
