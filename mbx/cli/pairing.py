@@ -16,6 +16,7 @@ from mbx.cli.output import cell
 from mbx.cli.session import Session
 from mbx.core.errors import MbxError
 from mbx.core.limits import INVITATION_TTL_MS
+from mbx.core.names import check_host_label
 from mbx.core.pairing_code import PairingCode, parse_code
 from mbx.core.record import Record
 from mbx.core.text import visible
@@ -30,6 +31,12 @@ _NEWS_S: Final = 40.0
 """How long the daemon may take for news: twice as long as it waits for any."""
 _TRIES: Final = 3
 _MINUTES_TOLD: Final = frozenset({5, 2, 1})
+_SECONDS_BELOW_S: Final = 120
+"""A term below this is told in seconds."""
+_LEFT: Final = (
+    "It stays recorded here, and the other side may agree yet: mbx peers list tells whether a link"
+    " stands; if none ever does, remove it and pair again."
+)
 _TERM: Final = re.compile("([1-9][0-9]{0,5})(s|m)")
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000}
 
@@ -63,6 +70,7 @@ def invite(
     """Show a code and the addresses, and see the pairing through. Raises MbxError."""
     from mbx.owner.seat import owners_terminal
 
+    _check_label(label)
     with owners_terminal() as terminal:
         require_owners_terminal(session)
         owner, host = known_owner(session)
@@ -85,6 +93,7 @@ def join(session: Session, address: str, label: str | None) -> None:
     from mbx.owner.seat import owners_terminal
 
     endpoint = parse_endpoint(address)
+    _check_label(label)
     with owners_terminal() as terminal:
         require_owners_terminal(session)
         owner, host = known_owner(session)
@@ -93,6 +102,7 @@ def join(session: Session, address: str, label: str | None) -> None:
             terminal.show(
                 "This host has no owner. It will take the owner of the host that it joins for its"
                 " own; to have one of its own, press Ctrl-C and run: mbx owner init",
+                *_unheeded(label),
                 "",
             )
         code = _asked_code(terminal)
@@ -137,11 +147,13 @@ class Ceremony:
         with departing() as departure:
             try:
                 yield
-            except BaseException:
+            except BaseException as why:
                 departure.hold()
                 if not self._has_agreed and not self._told.get("end"):
                     with suppress(MbxError):
                         self._session.ask("pair.decline", run=self._told["run"])
+                if self._has_agreed and isinstance(why, KeyboardInterrupt):
+                    self._terminal.show(_LEFT)
                 raise
 
     def hold(self) -> JsonObject:
@@ -164,9 +176,9 @@ class Ceremony:
 
     def _wait(self, is_there: Callable[[JsonObject], bool]) -> None:
         """Until the daemon tells of what is awaited. Raises MbxError when the pairing is over."""
-        minutes_told: set[int] = set()
+        minutes_told = {_minutes(self._told)}  # the code was shown with them
         while not is_there(self._told):
-            before, minutes = self._told, int(self._told["left_s"]) // 60 + 1
+            before, minutes = self._told, _minutes(self._told)
             if minutes in _MINUTES_TOLD - minutes_told and self._told["state"] == "waiting":
                 minutes_told.add(minutes)
                 self._terminal.show(f"{minutes} min left.")
@@ -340,6 +352,25 @@ def _own_key(session: Session, owner: str) -> SealedKey:
     return key
 
 
+def _check_label(label: str | None) -> None:
+    """Raises MbxError name-invalid for what is no label, before anybody types a code."""
+    if label is not None:
+        check_host_label(label)
+
+
+def _unheeded(label: str | None) -> tuple[str, ...]:
+    """Who adopts an owner has the other host called what that owner signs."""
+    if label is None:
+        return ()
+    words = f"That owner also says what the other host is called here: --label {label} is not used."
+    return (f"{words} Afterwards: mbx peers addr HOST --label {label}",)
+
+
+def _minutes(told: JsonObject) -> int:
+    """How many minutes a code is good yet, a part of one as one."""
+    return -(-int(told["left_s"]) // 60)
+
+
 def _asked_code(terminal: Terminal) -> PairingCode:
     """The code as it is typed here. Raises MbxError usage after three tries."""
     for tried in range(1, _TRIES + 1):
@@ -354,10 +385,11 @@ def _asked_code(terminal: Terminal) -> PairingCode:
 
 def _show_invitation(terminal: Terminal, invited: JsonObject, code: str) -> None:
     until = datetime.fromisoformat(str(invited["expires_at"])).astimezone()
-    minutes = max(1, round(int(invited["left_s"]) / 60))
+    left_s, minutes = int(invited["left_s"]), _minutes(invited)
+    term = f"{minutes} min" if left_s >= _SECONDS_BELOW_S else f"{left_s} s"
     addresses = [cell(one) for one in invited["addresses"]]
     terminal.show(
-        f"The code, for one host, until {until:%H:%M} ({minutes} min):",
+        f"The code, for one host, until {until:%H:%M} ({term}):",
         "",
         f"    {code}",
         "",

@@ -27,8 +27,9 @@ _IDENTITY: Final = (
     " i.last_seen_ms, i.card, i.peer_no FROM identities AS i"
 )
 _OF_PEER: Final = _IDENTITY + " WHERE i.peer_no = ?1 AND i.peer_no IS NOT NULL AND i.identity = ?2"
+# By `+`, the few pairings with one host are looked through, and not all identities of all hosts.
 _OF_HOST: Final = (
-    _IDENTITY + " WHERE i.peer_no IN (SELECT no FROM peers WHERE key_id = ?1)"
+    _IDENTITY + " JOIN peers AS p ON i.peer_no = +p.no WHERE p.key_id = ?1"
     " AND i.peer_no IS NOT NULL AND i.identity = ?2 ORDER BY i.peer_no"
 )
 # Names that were told for two ids of one host, between a rename and its swap: the one told last.

@@ -110,6 +110,7 @@ def test_one_host_is_shown_with_a_key_that_people_can_compare(desk: Desk, owner:
     shell = desk.bare()
     told = shell.run("mbx peers show lap").out
     assert "lap, calls itself lap-at-home" in told
+    assert "other (no power here)" in told
     key = document(shell.run("mbx peers show lap --json"))["host"]
     assert key == key_id("host", LAP.public)
     [shown] = [line for line in told.splitlines() if line.startswith("key id")]

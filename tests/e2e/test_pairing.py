@@ -1,6 +1,7 @@
 """Two people pair two hosts: the real command on terminals, real daemons, TLS over the loopback."""
 
 import os
+import re
 import select
 import signal
 import termios
@@ -116,8 +117,10 @@ def test_a_host_without_owner_adopts_the_inviters_after_its_person_has_seen_the_
 ) -> None:
     one, other = fresh
     code = one.pair("--json")
-    other.join(one, code)
-    assert "has no owner" in other.screen.drain()
+    other.join(one, code, "--label desk")
+    told_first = other.screen.drain().replace("\r\n", "")  # it is folded
+    assert "has no owner" in told_first
+    assert "--label desk is not used" in told_first
     assert one.compare() == other.compare()
     other.say("yes")
     other.screen.expect("Waiting for the owner to sign")
@@ -246,7 +249,10 @@ def test_a_command_that_is_ended_declines_also_when_its_terminal_is_closed(
 def test_a_code_expires_and_says_so(two: Two) -> None:
     one, _ = two
     one.pair("--ttl 1s")
+    shown = one.screen.drain()
+    assert re.search(r"until \d\d:\d\d \([01] s\):", shown), shown
     assert "nobody came with the code in time" in refused(one.finish(), "closed")
+    assert "min left" not in one.screen.drain()
 
 
 def test_a_restart_of_the_daemon_ends_the_pairing_and_is_told(two: Two) -> None:
@@ -288,6 +294,20 @@ def test_a_restart_after_one_side_has_signed_tells_that_side_what_is_missing(fre
     assert "is paired already: it is laptop" in refused(one.finish(), "conflict")
 
 
+def test_who_leaves_after_signing_is_told_that_the_record_stays(fresh: Two) -> None:
+    one, other = fresh
+    other.own(3)
+    other.join(one, one.pair())
+    assert one.compare() == other.compare()
+    one.say("yes")
+    one.sign_records()
+    one.screen.expect("Waiting for the other side to agree")
+    one.screen.type("\x03")
+    assert one.finish().status == 130
+    assert "It stays recorded here" in one.screen.drain()
+    assert [peer["state"] for peer in one.peers()] == ["down"]
+
+
 def test_an_address_that_does_not_answer_tells_what_was_tried(two: Two) -> None:
     _, other = two
     other.shell.start(f"mbx join localhost:{free_port()}")
@@ -307,6 +327,8 @@ def test_what_cannot_be_an_address_or_a_term_is_refused_before_any_question(two:
         "mbx pair --listen desk.local",
     ):
         refused(one.run(command), "usage")
+    for command in ("mbx pair --label Laptop", "mbx join 127.0.0.1 --label owner"):
+        refused(one.run(command), "name-invalid")
     assert pairing.term_ms("90s") == 90_000
     for text in ("", "0m", "5", "5h", "1.5m", "m"):
         with pytest.raises(MbxError) as refusal:

@@ -17,7 +17,11 @@ from mbx.cli.session import Session
     """,
 )
 @click.argument("address", metavar="HOST[:PORT]")
-@click.option("--label", metavar="NAME", help="What the other machine is called here.")
+@click.option(
+    "--label",
+    metavar="NAME",
+    help="What the other machine is called here; where its owner is adopted, that owner says so.",
+)
 def join(session: Session, address: str, label: str | None) -> None:
     """Go to a machine on which `mbx pair` waits, with the code that it shows.
 

@@ -206,7 +206,7 @@ def _lines(one: JsonObject, now_ms: int) -> list[str]:
     told = {
         "host": f"{cell(one['label'])}, calls itself {cell(one['told_label'])}",
         "key id": _grouped(cell(one["host"])),
-        "owner": f"{cell(one['owner'])} ({cell(one.get('owner_key'))})",
+        "owner": f"{cell(one['owner'])} ({cell(one.get('owner_key') or 'no power here')})",
         "addresses": ", ".join(map(cell, one["addresses"])) or "none: it is for that host to dial",
         "says": f"it is at {', '.join(map(cell, one['told_addresses']))}"
         if one["told_addresses"]
