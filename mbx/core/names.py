@@ -111,11 +111,29 @@ def parse_address(text: str) -> Address:
         return Address("everyone")
     if text == "lead":
         return Address("lead")
+    try:
+        return _spelled(text)
+    except MbxError as error:
+        if error.next_step is None or not error.next_step.startswith("choose"):
+            raise
+        # Whoever writes to somebody chooses no name: who there is helps.
+        raise MbxError(error.code, error.message, "mbx agents", **error.facts) from None
+
+
+def _spelled(text: str) -> Address:
+    """A role, or a name alone or with its host. Raises MbxError name-invalid."""
+    name, at, label = text.partition("@")
+    if at and (name == "*" or name.startswith("role:")):
+        raise _refusal(
+            "address",
+            "address",
+            f"the address {_quoted(text)} names a host; roles and * reach all hosts",
+            "leave the host out, or name each one there: mbx agents",
+        )
     if text.startswith("role:"):
         role = text.removeprefix("role:")
         check_role(role)
         return Address("role", role)
-    name, at, label = text.partition("@")
     if "@" in label:
         raise _refusal(
             "address",

@@ -302,6 +302,25 @@ def test_an_address_with_two_hosts_is_refused_as_such() -> None:
     assert "role:ROLE" in error.message
 
 
+@pytest.mark.parametrize("text", ["role:tester@box", "*@box", "role:@", "role:\x1b@box"])
+def test_a_role_or_everybody_of_one_host_is_refused_as_such(text: str) -> None:
+    error = refusal(parse_address, text)
+    assert error.facts["reason"] == "address"
+    assert "roles and * reach all hosts" in error.message
+    assert error.next_step == "leave the host out, or name each one there: mbx agents"
+
+
+@pytest.mark.parametrize(
+    "text", ["@box", "bob@", "bob@b", "role:", "0wner", "bob@local", "bob@\u0430"]
+)
+def test_whoever_writes_to_nobody_is_not_told_to_choose_a_name(text: str) -> None:
+    assert refusal(parse_address, text).next_step == "mbx agents"
+
+
+def test_an_address_that_is_nearly_one_is_corrected() -> None:
+    assert refusal(parse_address, "bob@Box").next_step == "use box"
+
+
 @given(st.one_of(st.text(max_size=60), labels, st.from_regex(r"(role:)?[a-z@*:-]{1,12}")))
 def test_what_parses_as_an_address_is_written_as_it_was_read(text: str) -> None:
     error = attempt(parse_address, text)
