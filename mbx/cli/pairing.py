@@ -33,10 +33,10 @@ _TRIES: Final = 3
 _MINUTES_TOLD: Final = frozenset({5, 2, 1})
 _SECONDS_BELOW_S: Final = 120
 """A term below this is told in seconds."""
-_LEFT: Final = (
-    "It stays recorded here, and the other side may agree yet: mbx peers list tells whether a link"
-    " stands; if none ever does, remove it and pair again."
+_LOOK: Final = (
+    "mbx peers list tells whether a link stands; if none ever does, remove it and pair again"
 )
+_LEFT: Final = f"It stays recorded here, and the other side may agree yet: {_LOOK}."
 _TERM: Final = re.compile("([1-9][0-9]{0,5})(s|m)")
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000}
 
@@ -319,9 +319,19 @@ class Ceremony:
         peer = cell(after.get("peer"))
         if not self._told["agreed"]["there"]:
             self._terminal.show(f"Recorded here as {peer}. Waiting for the other side to agree ...")
-        self._look(seen=0)
-        while self._told["state"] != "over":
-            self._look(seen=int(self._told["seen"]))
+        try:
+            self._look(seen=0)
+            while self._told["state"] != "over":
+                self._look(seen=int(self._told["seen"]))
+        except MbxError as error:  # its own words would have a new pairing begun
+            raise MbxError(
+                "peer-refused",
+                "this host has recorded the pairing, but nothing more is told of the other one"
+                f" ({error.code}): this daemon was started again, or does not answer",
+                _LOOK,
+                reason="unanswered",
+                peer=after.get("peer"),
+            ) from None
         end = self._told["end"]
         if end["code"] != "paired":
             raise MbxError(

@@ -294,6 +294,28 @@ def test_a_restart_after_one_side_has_signed_tells_that_side_what_is_missing(fre
     assert "is paired already: it is laptop" in refused(one.finish(), "conflict")
 
 
+def test_a_restart_of_its_own_daemon_does_not_make_who_has_signed_believe_it_void(
+    fresh: Two,
+) -> None:
+    one, other = fresh
+    code = one.pair()
+    other.join(one, code)
+    assert one.compare() == other.compare()
+    other.say("yes")
+    other.screen.expect("Waiting for the owner to sign")
+    one.say("yes")
+    one.sign_records(3)
+    one.screen.expect("Waiting for the other side to agree")
+    os.kill(one.desk.status()["pid"], signal.SIGKILL)
+    words = refused(one.finish(), "peer-refused")
+    assert "this host has recorded the pairing" in words
+    assert "mbx peers list tells whether a link stands" in words
+    for _ in range(2):
+        other.agree()
+    assert other.finish().status == 0
+    until(lambda: one.peers()[0]["state"] == "up", "what was recorded on both hosts stands")
+
+
 def test_who_leaves_after_signing_is_told_that_the_record_stays(fresh: Two) -> None:
     one, other = fresh
     other.own(3)
