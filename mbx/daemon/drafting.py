@@ -349,7 +349,7 @@ def subject(context: Context, tx: Tx, text: str) -> Subject:
     """
     name, at, label = text.partition("@")
     if not at or label == context.host.label:
-        identity = named(tx, name)
+        identity = _here(tx, name)
         return Subject(identity.identity, identity.name)
     peer = peerlabels.standing(tx, label)
     if not reaching.is_same_owner(tx, peer):
@@ -360,6 +360,19 @@ def subject(context: Context, tx: Tx, text: str) -> Subject:
         )
     identity = _on_peer(tx, peer, name)
     return Subject(identity.identity, identity.name, peer.key_id, peer.label)
+
+
+def _here(tx: Tx, name: str) -> IdentityRow:
+    """The identity of this host; who lives on a paired host is named with it, never guessed.
+
+    Raises MbxError unknown-identity.
+    """
+    away = peers.named(tx, name, None) if name != names.OWNER else []
+    if not away or identities.by_name(tx, name) is not None:
+        return named(tx, name)
+    full = [peers.by_no(tx, who.peer_no).address(name) for who in away if who.peer_no is not None]
+    words = f"nobody here is called {name}; did you mean {' or '.join(full)}?"
+    raise MbxError("unknown-identity", words, "write it as name@host", suggestions=full)
 
 
 def _on_peer(tx: Tx, peer: PeerRow, name: str) -> IdentityRow:
@@ -399,7 +412,7 @@ def _source(context: Context, tx: Tx, word: str) -> list[Source]:
     if address.kind == "role":
         members = _of_role(tx, address.name, host)
     elif address.kind == "name":
-        members = [_on_peer(tx, host, text) if host else named(tx, text)]
+        members = [_on_peer(tx, host, text) if host else _here(tx, text)]
     else:
         raise MbxError("usage", f"{word} is no sender: give local, host:, role: or a name")
     key, called = (host.key_id, host.label) if host else (own.key_id, own.label)

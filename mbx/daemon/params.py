@@ -63,9 +63,8 @@ class Params:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise MbxError("usage", f"{name} must be a list of strings")
         if len(value) > most:
-            raise MbxError(
-                "too-many", f"{name} has {len(value)} entries, {most} are allowed", limit=most
-            )
+            words = f"{name} has {len(value)} entries, {most} are allowed"
+            raise MbxError("too-many", words, f"give {most} at most", limit=most)
         if required and not value:
             raise MbxError("usage", f"{name} needs at least one entry")
         return tuple(value)

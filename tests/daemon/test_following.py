@@ -158,6 +158,20 @@ def test_a_recipient_that_nobody_has_is_refused(estate: Estate, to: str, code: s
     assert estate.here.refusal(nobody(), "owner.draft", **wanted).code == code
 
 
+@pytest.mark.parametrize("wanted", [{"to": ["ben"]}, {"from": ["ben"]}])
+def test_a_bare_name_of_another_host_is_not_guessed_and_not_denied(
+    estate: Estate, wanted: dict[str, list[str]]
+) -> None:
+    asked = {"act": "policy", "to": ["ana"], "level": "ask", "from": ["local"], **wanted}
+    refusal = estate.here.refusal(nobody(), "owner.draft", **asked)
+    assert refusal.code == "unknown-identity"
+    assert refusal.message == "nobody here is called ben; did you mean ben@lap?"
+    assert (refusal.next_step, refusal.facts["suggestions"]) == (
+        "write it as name@host",
+        ["ben@lap"],
+    )
+
+
 def test_a_crowd_on_another_host_hides_nobody_that_a_policy_names(estate: Estate) -> None:
     estate.add("pi", "eve", 30)
     crowd = estate.here.peer_nos["pi"]
