@@ -17,7 +17,7 @@ import pytest
 import mbx
 from mbx.core.errors import EXIT_STATUS
 from mbx.daemon.methods import METHODS
-from scripts.pages import PAGES, parameters_of
+from scripts.pages import PAGES, parameters_of, protocol_errors
 from scripts.recordings import Stable
 from tests.support.commandline import all_commands, needs_command, options_of
 from tests.support.rules import ROOT
@@ -208,6 +208,19 @@ def test_generated_documents_equal_what_the_code_says_now() -> None:
         timeout=100,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("code", sorted(EXIT_STATUS))
+def test_no_error_code_that_is_used_is_called_unused(code: str) -> None:
+    """Nor is an unused one kept: what is raised, or told of a place, stands quoted in the code."""
+    errors = ROOT / "mbx" / "core" / "errors.py"
+    used = [
+        path
+        for path in (ROOT / "mbx").rglob("*.py")
+        if path != errors and f'"{code}"' in path.read_text()
+    ]
+    meaning = next(line for line in protocol_errors().splitlines() if f"`{code}`" in line)
+    assert bool(used) != ("not used yet" in meaning), meaning
 
 
 def generator() -> ModuleType:

@@ -83,7 +83,8 @@ def terminal(legacy_tiocsti: str | None, ptrace_scope: str | None) -> Check:
 def space(seen: Space, path: str) -> Check:
     """Whether there is room to write."""
     if seen.free_bytes < SPACE_FULL_BYTES:
-        detail = f"the disk of {path} is full: {size(seen.free_bytes)} left, sends are refused"
+        left = size(seen.free_bytes)
+        detail = f"the disk of {path} is full but for {left}: sends are, or may be, refused"
         return Check("disk", "fail", detail, f"free some space: df -h {quoted(path)}")
     if seen.free_inodes is not None and seen.free_inodes < INODES_LOW:
         detail = f"the disk of {path} has room for {seen.free_inodes} more files only"

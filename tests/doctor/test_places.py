@@ -72,6 +72,11 @@ def test_a_full_disk_is_named(space: Space, level: str) -> None:
     assert places.space(space, "/h").level == level
 
 
+def test_a_disk_with_room_for_some_sends_is_not_said_to_refuse_all() -> None:
+    detail = places.space(Space(2_621_440, None), "/h").detail
+    assert detail == "the disk of /h is full but for 2.5 MiB: sends are, or may be, refused"
+
+
 ONE, TWO = Command("/a/mbx", "/opt/1/mbx"), Command("/b/mbx", "/opt/2/mbx")
 
 
