@@ -1,6 +1,6 @@
 """The owner's chains as listings, `owner show` and doctor show them."""
 
-from mbx.core.authority import Book
+from mbx.core.authority import Book, Clock
 from mbx.core.chains import Chain, Damage
 from mbx.core.limits import LIST_MAX_ROWS
 from mbx.core.policy import Policy, Subject
@@ -23,6 +23,49 @@ def called(context: Context, tx: Tx, policy: Policy, to: Subject) -> str:
     peer = peers.by_key(tx, home)
     there = peers.identity_of(tx, peer.no, to.identity) if peer else None
     return peer.address(there.name if there else to.name) if peer else to.words
+
+
+def standing(
+    context: Context,
+    tx: Tx,
+    book: Book,
+    policy: Policy,
+    clock: Clock,
+    recipient: str | None = None,
+) -> str:
+    """Why a policy grants nothing now; '' if it does. As `Book.standing`, with who obeys it.
+
+    The chain of this host counts nowhere else once a pairing has ended, for good: what was signed
+    before is not told to a host that is paired again.
+    """
+    fault = book.standing(policy, clock, recipient)
+    if fault:
+        return fault
+    wanted = [to for to in policy.to if recipient in (None, to.identity)]
+    disobeyed = disobeying(context, tx, policy)
+    if not wanted or not set(wanted) <= disobeyed.keys():
+        return ""
+    return disobeyed[wanted[0]]
+
+
+def disobeying(context: Context, tx: Tx, policy: Policy) -> dict[Subject, str]:
+    """Those among the recipients of a policy of this host whose own host follows it no more; why.
+
+    Who follows what another host has signed, that one knows.
+    """
+    own = context.host.key_id
+    if policy.chain != own:
+        return {}
+    found = {}
+    for to in policy.to:
+        if to.host in ("", own):
+            continue
+        peer = peers.by_key(tx, to.host)
+        if peer is None:
+            found[to] = f"ended with the pairing: {to.words} obeys it only until its host has heard"
+        elif peer.paired_ms > policy.iat_ms:
+            found[to] = f"ended with a pairing: {peer.label} was paired anew since it was signed"
+    return found
 
 
 def damage(context: Context, book: Book) -> list[Result]:

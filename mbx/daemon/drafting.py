@@ -25,7 +25,7 @@ from mbx.core.policy import CLASSES_OF, Policy, Source, Subject
 from mbx.core.record import Record, RecordError
 from mbx.core.takeover import Takeover
 from mbx.core.text import check_text
-from mbx.daemon import codec, peerlabels, reaching
+from mbx.daemon import chainlist, codec, peerlabels, reaching
 from mbx.daemon.authority import DRAFT_AGAIN
 from mbx.daemon.context import Context
 from mbx.daemon.displacing import check_destination
@@ -245,7 +245,10 @@ def revocation(context: Context, tx: Tx, which: Sequence[Policy] | None, reason:
     _check(lambda: policy.read_revocation(content, ""))
     book, now_ms = context.authority.book(tx), context.moment.now_ms
     clock = context.authority.clock(tx, now_ms)
-    told = {one.id: _told(one, book.standing(one, clock)) for one in which or book.policies()}
+    told = {
+        one.id: _told(one, chainlist.standing(context, tx, book, one, clock))
+        for one in which or book.policies()
+    }
     if which is None:
         told = {key: words for key, words in told.items() if words.endswith(_IN_EFFECT)}
     lines = list(told.values())[:POLICY_SOURCES_MAX]

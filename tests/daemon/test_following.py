@@ -316,6 +316,50 @@ def test_the_end_of_the_pairing_voids_what_came_of_the_other_host(estate: Estate
     assert estate.level() == "collaborate"
 
 
+def test_a_policy_about_an_identity_of_a_removed_host_is_in_effect_nowhere(estate: Estate) -> None:
+    policy = estate.set("ben@lap", "collaborate", "ana@desk")
+
+    def listed(**wanted: object) -> list[tuple[bool, str]]:
+        answer = estate.here.call(nobody(), "policy.list", **wanted)
+        return [(one["in_effect"], one["state"]) for one in answer["policies"]]
+
+    def counted() -> tuple[int, int]:
+        shown = estate.here.call(nobody(), "owner.show")["policies_in_effect"]
+        return shown, len(estate.here.call(nobody(), "daemon.health")["policies"])
+
+    assert (listed(), counted()) == ([(True, "in effect")], (1, 1))
+    estate.owner.do("unpair", name="lap")
+    state = "ended with the pairing: ben@lap obeys it only until its host has heard"
+    assert (listed(), listed(all=True), counted()) == ([], [(False, state)], (0, 0))
+    draft = estate.owner.draft("revoke", records=[policy])
+    assert draft["lines"][0].endswith(state)
+    # What was signed before is not told to a host that is paired again.
+    estate.here.world.pass_ms(1)
+    plant(estate.here, estate.there.key, "lap", estate.owner.id)
+    state = "ended with a pairing: lap was paired anew since it was signed"
+    assert (listed(), listed(all=True)) == ([], [(False, state)])
+
+
+def test_a_policy_about_identities_of_a_removed_host_and_others_is_in_effect_in_part(
+    estate: Estate,
+) -> None:
+    estate.here.holder("eve", 77)
+    policy = estate.owner.do(
+        "policy", to=["ben@lap", "eve"], level="collaborate", **{"from": ["ana"]}
+    )["id"]
+    estate.owner.do("unpair", name="lap")
+    [one] = estate.here.call(nobody(), "policy.list")["policies"]
+    assert (one["id"], one["in_effect"], one["state"]) == (policy, True, "in effect in part")
+    assert one["disobeyed"] == [
+        {
+            "to": "ben@lap",
+            "why": "ended with the pairing: ben@lap obeys it only until its host has heard",
+        }
+    ]
+    [own] = estate.here.call(nobody(), "policy.list", to="eve")["policies"]
+    assert (own["state"], own["disobeyed"]) == ("in effect", [])
+
+
 def test_a_third_host_of_the_owner_has_it_too(estate: Estate) -> None:
     pi, eve = estate.add("pi", "eve", 30)
     estate.set("ben@lap", "collaborate", "eve@pi", on=estate.owner)

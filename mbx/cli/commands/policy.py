@@ -182,6 +182,8 @@ def show(session: Session, policy_id: str) -> None:
             f"not for mail from {cell(part['from'])} to {cell(part['to'])}: record"
             f" {cell(part['record'])[:_ID_CHARS]} governs there"
         )
+    for part in answer.get("disobeyed") or ():
+        lines.append(f"not for {cell(part['to'])}: {cell(part['why'])}")
     session.output.text(*lines)
 
 

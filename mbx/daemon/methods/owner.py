@@ -74,7 +74,9 @@ def _show(context: Context, tx: Tx, caller: Open, request: None) -> Answer:
             "former": [key.key_id for key in known[1:]],
             "policy_version": book.version,
             "policies_in_effect": sum(
-                1 for one in book.policies() if not book.standing(one, clock)
+                1
+                for one in book.policies()
+                if not chainlist.standing(context, tx, book, one, clock)
             ),
             "followed": chainlist.followed(book),
             "damage": chainlist.damage(context, book),

@@ -33,7 +33,7 @@ def _list(context: Context, tx: Tx, caller: Open, request: ListRequest) -> Answe
     chosen = [
         policy
         for policy in book.policies()
-        if (request.every or not book.standing(policy, clock, who))
+        if (request.every or not chainlist.standing(context, tx, book, policy, clock, who))
         and (who is None or policy.concerns(who, home))
     ]
     return Answer(
@@ -71,9 +71,11 @@ def shown(
     """One policy; `state` is in effect, or why it grants nothing now (to this recipient).
 
     `host`: on which it was signed. `superseded`: for whom and whose mail newer records govern, so
-    that it is in effect in part.
+    that it is in effect in part; `disobeyed`: whose hosts do not follow it, in part likewise.
     """
-    fault = book.standing(policy, clock, recipient)
+    fault = chainlist.standing(context, tx, book, policy, clock, recipient)
+    unheard = {} if fault else chainlist.disobeying(context, tx, policy)
+    disobeyed = [to for to in unheard if recipient in (None, to.identity)]
     names = {to: chainlist.called(context, tx, policy, to) for to in policy.to}
     parts = [] if fault else book.parts(policy, recipient)
     return {
@@ -92,7 +94,8 @@ def shown(
         "superseded": [
             {"to": names[to], "from": part.sender, "record": part.record} for to, part in parts
         ],
-        "state": fault or ("in effect in part" if parts else "in effect"),
+        "disobeyed": [{"to": names[to], "why": unheard[to]} for to in disobeyed],
+        "state": fault or ("in effect in part" if parts or disobeyed else "in effect"),
     }
 
 
