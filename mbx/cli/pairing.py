@@ -46,6 +46,7 @@ _CODES: Final = {
     "used": "closed",
     "burnt": "closed",
     "declined": "closed",
+    "left": "closed",
     "replaced": "closed",
     "stopped": "closed",
     "undecided": "closed",
@@ -191,7 +192,24 @@ class Ceremony:
         wanted = {"run": self._told["run"], "seen": seen}
         self._told = client.call("pair.state", wanted, changes=False)
         if self._told["state"] == "over" and not self._has_agreed:
-            raise _refusal(self._told["end"])
+            raise self._over(self._told["end"], self._told.get("compare"))
+
+    def _over(self, end: JsonObject, other: JsonObject | None) -> MbxError:
+        """Why it has ended; where the other host knew the pairing first, that is what to tell."""
+        if other is None or end["code"] != "declined":
+            return _refusal(end)
+        for peer in self._session.ask("peers.list")["peers"]:
+            if peer["host"] == other["key_id"] and not peer["ended_at"]:
+                label = cell(peer["label"])
+                return MbxError(
+                    "conflict",
+                    f"that host is paired already: it is {label}",
+                    f"mbx peers list; if only one of the two knows of the pairing: mbx peers remove"
+                    f" {label}, then pair again",
+                    peer=label,
+                )
+        step = "if nobody there said no: mbx peers list there may know this host already"
+        return MbxError("closed", end["words"], step, reason=end["code"])
 
     def _show_wrong_code(self) -> None:
         number, left = self._told["wrong_codes"], self._told["wrong_codes_left"]
@@ -260,6 +278,8 @@ class Ceremony:
             try:
                 return self._draft("peer", other, label=self._label)
             except MbxError as error:
+                if error.code == "closed":
+                    self._look(seen=0)  # the other person was faster: what they said is the reason
                 if error.code not in ("name-taken", "name-invalid") or tried == _TRIES:
                     raise
                 self._ask_label(error, str(other["label"]))

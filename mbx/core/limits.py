@@ -54,6 +54,8 @@ PEER_IDENTITIES_MAX: Final = 10_000
 """Identities of one paired host that are known here, with those that are retired."""
 INVITATION_TTL_MS: Final = 10 * 60 * 1000
 """How long a pairing code is good, and how long the two people may take to compare."""
+INVITATION_TOLD_MS: Final = 10 * 60 * 1000
+"""How long a port that an invitation opened still says that its code is void, and why."""
 WRONG_PROOFS_MAX: Final = 5
 """So many wrong proofs burn an invitation."""
 PAIRING_FRAME_MAX_BYTES: Final = 16_384

@@ -182,6 +182,7 @@ class Daemon:
             arrival=self._dispatcher.arrival,
             met=self._encounters.met,
             submit=self._submit,
+            left=self._pairings.left,
             redeem=self._tickets.redeem,
             watchers=self._watchers,
             offers=self._offers,

@@ -8,13 +8,14 @@ that waits on somebody's terminal is told. A code is in memory only, and never i
 from __future__ import annotations  # the network is a name for the type checker alone
 
 import asyncio
+import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mbx.core import adoption, frames, keys, pairing
 from mbx.core.endpoints import DEFAULT_PORT, Endpoint
 from mbx.core.errors import MbxError
-from mbx.core.limits import INVITATION_TTL_MS, PEER_ADDRESSES_MAX
+from mbx.core.limits import INVITATION_TOLD_MS, INVITATION_TTL_MS, PEER_ADDRESSES_MAX
 from mbx.core.pairing import INVITER, JOINER, Match, Own
 from mbx.core.pairing_code import RANDOM_BYTES, PairingCode
 from mbx.core.pairing_run import (
@@ -75,7 +76,8 @@ class Pairings:
 
     `network` gives the network, and loads it at first (its argument: others have pinned our
     certificate). `addresses` are those of this machine. `defect` hears of errors of ours. `paired`
-    is called with the other's key id when both sides have recorded a pairing.
+    is called with the other's key id when both sides have recorded a pairing. `told_ms`: how long a
+    port that was opened for nothing stays open, to say so.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Pairings:
         addresses: Callable[[], Sequence[str]],
         defect: Callable[[Exception], None],
         paired: Callable[[str], None],
+        told_ms: int = INVITATION_TOLD_MS,
     ) -> None:
         self._host = host
         self._world = world
@@ -93,6 +96,8 @@ class Pairings:
         self._addresses = addresses
         self._defect = defect
         self._paired = paired
+        self._told_ms = told_ms
+        self._departed: weakref.WeakSet[Settle] = weakref.WeakSet()
         self._sides: dict[str, Side] = {}  # role -> the one that was begun last
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -111,6 +116,8 @@ class Pairings:
         try:
             if isinstance(sequel, Look):
                 self._side(sequel.run).look(sequel.seen, settle)
+                if settle in self._departed:
+                    self.left(settle)
                 return
             if isinstance(sequel, Decline):
                 self._start(self._decline(self._side(sequel.run), settle))
@@ -129,6 +136,17 @@ class Pairings:
                 return self._join(sequel)
             case Enclose(pairing_id, records):
                 return self._enclose(pairing_id, records)
+
+    def left(self, settle: Settle) -> None:
+        """Who waits for news with this is gone: the command that began the pairing was killed.
+
+        As if it had declined, unless its person has signed.
+        """
+        self._departed.add(settle)  # whose question may still be on its way here
+        for side in self._sides.values():
+            if side.is_awaited_by(settle) and not side.has_agreed:
+                self._decline_there(side)
+                side.over("left-here")
 
     def heed(self, effect: Effect) -> None:
         """What a commit let out: once our side is recorded, the other one is told."""
@@ -155,7 +173,8 @@ class Pairings:
         if side is None or invited is None:
             return await self._refuse(channel, "not-inviting")
         if side.end is not None and invited.refusal(self._now_ms()) is None:
-            return await self._refuse(channel, "not-inviting")  # withdrawn before its use
+            declined = side.end[0] in ("declined", "left")  # withdrawn before its use
+            return await self._refuse(channel, "declined" if declined else "not-inviting")
         machine = Inviter(invited, side.own, self._draw("nonce"), self._clock())
         await self._drive(side, machine, channel, [])
         return None
@@ -210,15 +229,24 @@ class Pairings:
     def _inherited(self) -> tuple[Endpoint, ...]:
         """What the invitation that is replaced had opened; it is for the new one to close."""
         older = self._sides.get(INVITER)
-        if older is None or older.end is not None or older.has_agreed:
+        if older is None or older.has_agreed:
             return ()
         opened, older.opened = older.opened, ()
         return opened
 
     def _shut(self, network: Network, side: Side) -> None:
-        """Close what a pairing had opened that came to nothing; the store knows nothing of it."""
-        if not side.has_agreed:
-            network.shut(side.opened)
+        """Close what a pairing had opened that came to nothing; the store knows nothing of it.
+
+        Not at once: whoever comes with the code then hears why it is void, and nothing else.
+        """
+        if side.has_agreed or not side.opened:
+            return
+
+        def shut() -> None:
+            opened, side.opened = side.opened, ()
+            network.shut(opened)
+
+        asyncio.get_running_loop().call_later(self._told_ms / 1000, shut)
 
     def _join(self, wanted: Join) -> Result:
         self._refuse_own(wanted.code)

@@ -41,6 +41,10 @@ ENDS: Final[dict[str, tuple[str, str]]] = {
         "the daemon was stopped: a pairing does not outlive it, and its code is void",
         "run mbx pair again for a new code",
     ),
+    "left-here": (
+        "the command that began the pairing has ended: its code is void",
+        "mbx pair begins another one",
+    ),
     "declined-here": ("the pairing was declined here", "mbx pair begins another one"),
     "busy-here": ("this host has as many links as it can have", "mbx peers list"),
     "expired-here": ("nobody came with the code in time; it is void", "run mbx pair again"),
@@ -169,6 +173,10 @@ class Side:
 
         waiter = (settle, asyncio.get_running_loop().call_later(LOOK_S, nothing_new))
         self._waiting.append(waiter)
+
+    def is_awaited_by(self, settle: Settle) -> bool:
+        """Whether whoever is answered by this waits for news of it."""
+        return any(waiting is settle for waiting, _ in self._waiting)
 
     def changed(self) -> None:
         """Tell whoever waits."""

@@ -17,6 +17,7 @@ from mbx.core.pairing_run import refusal_text
 from mbx.daemon.context import Answer
 from mbx.daemon.effects import Agreed, Paired, Queued
 from mbx.daemon.pairings import EVERYWHERE, told_addresses
+from mbx.daemon.sequels import Look
 from mbx.store import hosts, peers
 from mbx.store.database import Committed, Outcome, Refused
 from tests.support.meetings import (
@@ -29,6 +30,7 @@ from tests.support.meetings import (
     meeting_desk,
     present,
 )
+from tests.support.network import until
 from tests.support.office import at_terminal, shell
 from tests.support.paired import settle
 
@@ -198,26 +200,28 @@ async def test_addresses_are_told_in_their_one_spelling() -> None:
 EVERY = [str(one) for one in EVERYWHERE]
 
 
+async def listens(desk: MeetingDesk, *endpoints: str) -> None:
+    """It listens there and nowhere else, by the loop's next turns at the latest."""
+    await until(lambda: [str(one) for one in desk.wires.listening] == list(endpoints))
+
+
 async def test_what_only_a_pairing_opened_is_closed_when_it_comes_to_nothing(
     desk: MeetingDesk, laptop: MeetingDesk
 ) -> None:
-    def listening() -> list[str]:
-        return [str(one) for one in desk.wires.listening]
-
     invited = await desk.ask("pair.invite")
-    assert listening() == EVERY
+    await listens(desk, *EVERY)
     await desk.ask("pair.decline", run=invited["run"])
-    assert listening() == []
+    await listens(desk)
     expired = await desk.ask("pair.invite", ttl_ms=1_000)
-    assert listening() == EVERY
+    await listens(desk, *EVERY)
     await desk.ask("pair.state", run=expired["run"], seen=expired["seen"])
-    assert listening() == []
+    await listens(desk)
     for who, side in (("desk", desk), ("laptop", laptop)):
         met = await meet(desk, laptop)
         run = met.at_desk["run"] if who == "desk" else met.at_laptop["run"]
         await side.ask("pair.decline", run=run)
         assert await met.ends() == ("declined", "declined")
-        assert listening() == []
+        await listens(desk)
 
 
 async def test_an_invitation_that_takes_the_place_of_another_has_its_port_too(
@@ -228,7 +232,97 @@ async def test_an_invitation_that_takes_the_place_of_another_has_its_port_too(
     both = ["127.0.0.1:4711", "127.0.0.1:4712"]
     assert second["listening"] == [str(one) for one in desk.wires.listening] == both
     await desk.ask("pair.decline", run=second["run"])
-    assert desk.wires.listening == []
+    await listens(desk)
+
+
+async def test_who_comes_with_a_code_that_is_void_hears_why_and_nothing_else(
+    tmp_path: Path, laptop: MeetingDesk
+) -> None:
+    desk = meeting_desk(tmp_path, "desk", told_ms=60_000)
+    connect(desk, laptop)
+    declined = await desk.ask("pair.invite")
+    await desk.ask("pair.decline", run=declined["run"])
+    assert (await join(laptop, declined["code"]))["end"]["code"] == "declined"
+    expired = await desk.ask("pair.invite", ttl_ms=1_000)
+    await desk.ask("pair.state", run=expired["run"], seen=expired["seen"])
+    desk.world.pass_ms(1_000)
+    assert (await join(laptop, expired["code"]))["end"]["code"] == "expired"
+    burnt = await desk.ask("pair.invite")
+    for _ in range(WRONG_PROOFS_MAX):
+        await join(laptop, OTHER_CODE)
+    assert (await join(laptop, burnt["code"]))["end"]["code"] == "burnt"
+    await listens(desk, *EVERY)
+    await desk.leave()
+
+
+async def test_the_port_of_a_void_code_is_that_of_the_next_one(
+    tmp_path: Path, laptop: MeetingDesk
+) -> None:
+    desk = meeting_desk(tmp_path, "desk", told_ms=60_000)
+    void = await desk.ask("pair.invite", listen="127.0.0.1:4711")
+    await desk.ask("pair.decline", run=void["run"])
+    met = await meet(desk, laptop)
+    assert [str(one) for one in desk.wires.listening] == ["127.0.0.1:4711"]
+    await desk.agree(met.pairing)
+    await laptop.agree(met.pairing)
+    assert await met.ends() == ("paired", "paired")
+    assert [str(one) for one in desk.wires.listening] == ["127.0.0.1:4711"]
+    await desk.leave()
+
+
+# -- the command that shows a code ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["it waits", "its question is on the way"])
+async def test_the_code_of_a_command_that_was_killed_is_void(
+    desk: MeetingDesk, laptop: MeetingDesk, when: str
+) -> None:
+    connect(desk, laptop)
+    invited = await desk.ask("pair.invite")
+    told: list[Outcome[Answer]] = []
+
+    def settle(outcome: Outcome[Answer]) -> None:
+        told.append(outcome)
+
+    look = Look(invited["run"], invited["seen"])
+    if when == "it waits":
+        desk.pairings.carry_out(look, settle)
+        desk.pairings.left(settle)
+    else:
+        desk.pairings.left(settle)
+        desk.pairings.carry_out(look, settle)
+    [outcome] = told
+    assert isinstance(outcome, Committed)
+    assert outcome.value.result["end"]["code"] == "left"
+    await listens(desk)
+
+
+async def test_who_has_signed_may_leave(desk: MeetingDesk, laptop: MeetingDesk) -> None:
+    met = await meet(desk, laptop)
+    await desk.agree(met.pairing)
+
+    def settle(outcome: Outcome[Answer]) -> None:
+        """Nobody hears it."""
+
+    told = await desk.ask("pair.state", run=met.at_desk["run"])
+    desk.pairings.carry_out(Look(met.at_desk["run"], told["seen"]), settle)
+    desk.pairings.left(settle)
+    await laptop.agree(met.pairing)
+    assert await met.ends() == ("paired", "paired")
+
+
+async def test_who_leaves_while_people_compare_has_declined(
+    desk: MeetingDesk, laptop: MeetingDesk
+) -> None:
+    met = await meet(desk, laptop)
+
+    def settle(outcome: Outcome[Answer]) -> None:
+        """Nobody hears it."""
+
+    told = await laptop.ask("pair.state", run=met.at_laptop["run"])
+    laptop.pairings.carry_out(Look(met.at_laptop["run"], told["seen"]), settle)
+    laptop.pairings.left(settle)
+    assert await met.ends() == ("declined", "left")
 
 
 async def test_a_port_that_was_open_before_or_belongs_to_a_pairing_stays_open(
@@ -241,7 +335,7 @@ async def test_a_port_that_was_open_before_or_belongs_to_a_pairing_stays_open(
     assert [str(one) for one in desk.wires.listening] == EVERY
     invited = await desk.ask("pair.invite", listen="127.0.0.1:4711")
     await desk.ask("pair.decline", run=invited["run"])
-    assert [str(one) for one in desk.wires.listening] == EVERY
+    await listens(desk, *EVERY)
 
 
 async def test_who_signed_first_is_told_when_the_other_has_recorded_it_too(
@@ -317,7 +411,7 @@ async def test_nobody_is_let_in_without_an_invitation(
     assert (await join(laptop, OTHER_CODE))["end"]["code"] == "not-inviting"
     invited = await desk.ask("pair.invite")
     await desk.ask("pair.decline", run=invited["run"])
-    assert (await join(laptop, invited["code"]))["end"]["code"] == "not-inviting"
+    assert (await join(laptop, invited["code"]))["end"]["code"] == "declined"
 
 
 async def test_a_refused_address_tells_what_was_tried(laptop: MeetingDesk) -> None:

@@ -203,8 +203,8 @@ def test_ctrl_c_declines_and_leaves_the_terminal_as_it_was(two: Two) -> None:
     code = one.pair()
     one.screen.type("\x03")
     assert one.finish().status == 130
-    other.join(one, code)  # nobody listens there any more
-    assert "Connection refused" in refused(other.finish(), "peer-refused")
+    other.join(one, code)
+    assert "the pairing was declined" in refused(other.finish(), "closed")
     other.join(one, one.pair())
     assert one.compare() == other.compare()
     one.screen.type("\x03")
@@ -241,18 +241,67 @@ def test_a_command_that_is_ended_declines_also_when_its_terminal_is_closed(
         refused(other.says_yes_in_vain(), "closed")
     else:
         other.join(inviter, code)
-        assert "Connection refused" in refused(other.finish(), "peer-refused")
+        assert "the pairing was declined" in refused(other.finish(), "closed")
     if how is None:
         inviter.shell.close()
 
 
+def test_the_code_of_a_command_that_was_killed_is_void(two: Two) -> None:
+    one, other = two
+    code = one.pair()
+    one.signal(signal.SIGKILL)
+    assert one.finish().status == 128 + signal.SIGKILL
+    other.join(one, code)
+    assert "the pairing was declined" in refused(other.finish(), "closed")
+    other.join(one, one.pair())
+    assert one.compare() == other.compare()
+    one.say("no")
+    assert "nothing was paired" in refused(one.finish(), "closed")
+    refused(other.says_yes_in_vain(), "closed")
+
+
+def test_a_command_that_is_stopped_for_a_while_keeps_its_code(fresh: Two) -> None:
+    one, other = fresh
+    one.controls_no_jobs()
+    code = one.pair()
+    one.signal(signal.SIGSTOP)
+    other.join(one, code)
+    digits = other.compare()
+    one.signal(signal.SIGCONT)
+    assert one.compare() == digits
+    one.say("no")
+    assert "nothing was paired" in refused(one.finish(), "closed")
+    refused(other.says_yes_in_vain(), "closed")
+
+
+def test_both_people_are_told_that_their_hosts_are_paired_already(fresh: Two) -> None:
+    one, other = fresh
+    other.own(3)
+    other.join(one, one.pair("--label laptop"))
+    assert one.compare() == other.compare()
+    for who in fresh:
+        who.say("yes")
+        who.sign_records()
+    for who in fresh:
+        assert who.finish().status == 0
+    one.controls_no_jobs()
+    code = one.pair()
+    one.signal(signal.SIGSTOP)  # so that the other's refusal is there first
+    other.join(one, code)
+    assert "is paired already: it is" in refused(other.finish(), "conflict")
+    one.signal(signal.SIGCONT)
+    assert "is paired already: it is laptop" in refused(one.finish(), "conflict")
+
+
 def test_a_code_expires_and_says_so(two: Two) -> None:
-    one, _ = two
-    one.pair("--ttl 1s")
+    one, other = two
+    code = one.pair("--ttl 1s")
     shown = one.screen.drain()
     assert re.search(r"until \d\d:\d\d \([01] s\):", shown), shown
     assert "nobody came with the code in time" in refused(one.finish(), "closed")
     assert "min left" not in one.screen.drain()
+    other.join(one, code)
+    assert "the time of the code is over" in refused(other.finish(), "closed")
 
 
 def test_a_restart_of_the_daemon_ends_the_pairing_and_is_told(two: Two) -> None:

@@ -201,8 +201,10 @@ class MeetingDesk(PairedDesk):
         return wire(draft["kind"], content(draft), self.owner.key)
 
 
-def meeting_desk(folder: Path, label: str, owner_seed: int | None = 7) -> MeetingDesk:
-    """A host of that label; `owner_seed` None: it has no owner."""
+def meeting_desk(
+    folder: Path, label: str, owner_seed: int | None = 7, *, told_ms: int = 0
+) -> MeetingDesk:
+    """A host of that label; `owner_seed` None: it has no owner. `told_ms`: see `Pairings`."""
     key = SigningKey.from_seed(label.encode().ljust(32, b"!"))
     made = MeetingDesk(label=label, key=key)
     made.add_owner()
@@ -225,6 +227,7 @@ def meeting_desk(folder: Path, label: str, owner_seed: int | None = 7) -> Meetin
         lambda: ["192.0.2.7", "2001:db8::7"],
         made.defects.append,
         made.paired.append,
+        told_ms,
     )
     made.find_pairing = made.pairings.proven
     if owner_seed is not None:

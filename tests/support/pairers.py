@@ -1,6 +1,8 @@
 """People who pair their hosts: each at a terminal of their own, before the real command."""
 
+import os
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +82,17 @@ class Person(Human):
         except TimeoutError:
             self.sign_records()
             return self.shell.finish()
+
+    def controls_no_jobs(self) -> None:
+        """Whoever stops a command of this person's from now on: their shell waits for it."""
+        self.shell.start("set +m")
+        assert self.shell.finish().status == 0
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the command that runs in this person's shell, and to it alone."""
+        children = Path(f"/proc/{self.shell.pid}/task/{self.shell.pid}/children").read_text()
+        [child] = children.split()
+        os.kill(int(child), number)
 
     def finish(self) -> Finished:
         """Wait for the end of the command."""

@@ -37,6 +37,8 @@ HELLO_DEADLINE_S: Final = 10.0
 WATCH: Final = "mail.watch"
 """The method after which a connection is pushed to."""
 
+NEWS: Final = "pair.state"
+"""Whoever asks this waits for news of a pairing, and ends it by leaving."""
 OFFER: Final = "wake.offer"
 """The method after which a connection is asked to wake its session."""
 
@@ -111,6 +113,8 @@ class LocalConnection(asyncio.Protocol):
         self._party = Party(self._office, self._went_on)
         self._pipe: Pipe | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._unanswered: set[Callable[[Outcome[Answer]], None]] = set()
+        """What answers the calls that wait for news: who asked for them must be there for that."""
 
     # -- transport ------------------------------------------------------------------------------
 
@@ -138,6 +142,7 @@ class LocalConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The other end is gone; its units go on."""
+        self._leave()
         self._face.connections.discard(self)
         self._office.watchers.remove(self)
         self._office.offers.remove(self)
@@ -149,6 +154,11 @@ class LocalConnection(asyncio.Protocol):
             self._pipe.end()
         if self._deadline:
             self._deadline.cancel()
+
+    def _leave(self) -> None:
+        """Nobody is there to hear the news that was waited for."""
+        for done in list(self._unanswered):
+            self._office.left(done)
 
     def pause_writing(self) -> None:
         """The caller does not read its answers: stop reading its requests."""
@@ -163,6 +173,7 @@ class LocalConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The caller will say no more; what it asked is still answered, then we close too."""
         self._ended = True
+        self._leave()
         return self._in_flight > 0 or self._party.is_arriving
 
     def data_received(self, data: bytes) -> None:
@@ -311,11 +322,14 @@ class LocalConnection(asyncio.Protocol):
         self._party.changing += changing
 
         def done(outcome: Outcome[Answer]) -> None:
+            self._unanswered.discard(done)
             self._party.changing -= changing
             self._done(request_id, size_bytes, weight, outcome)
             if isinstance(outcome, Committed) and self._transport:
                 self._go_on(method, caller, outcome.value.result)
 
+        if method == NEWS:
+            self._unanswered.add(done)
         self._office.submit(work, done)
 
     def _go_on(self, method: str, caller: Caller, result: Mapping[str, Any]) -> None:

@@ -56,6 +56,7 @@ class Office:
         arrival: Callable[[Caller, Wish], Work],
         met: Callable[[Lineage], None],
         submit: Callable[[Work, Callable[[Outcome[Answer]], None]], None],
+        left: Callable[[Callable[[Outcome[Answer]], None]], None],
         redeem: Callable[[str, Lineage], Lineage],
         watchers: Watchers,
         offers: Offers,
@@ -73,6 +74,7 @@ class Office:
         self.arrival = arrival
         self.met = met
         self.submit = submit
+        self.left = left
         self.redeem = redeem
         self.watchers = watchers
         self.offers = offers
