@@ -1,5 +1,6 @@
 """Documents that cannot rot: links lead somewhere, commands exist, generated pages are current."""
 
+import json
 import re
 import shlex
 import shutil
@@ -346,3 +347,54 @@ def test_the_licence_is_the_whole_apache_text() -> None:
     text = (ROOT / "LICENSE").read_text()
     assert "Version 2.0, January 2004" in text
     assert "END OF TERMS AND CONDITIONS" in text
+
+
+# -- the fields of answers ------------------------------------------------------------------------
+
+
+def _answers(page: str) -> dict[str, list[object]]:
+    """Method -> the results that the page on the local protocol shows of it."""
+    found: dict[str, list[object]] = {}
+    method = ""
+    for match in re.finditer(r"^### (\S+)$|```json\n(.*?)```", page, re.DOTALL | re.MULTILINE):
+        method = match[1] or method
+        shown = json.loads(match[2]) if match[2] else {}
+        if method and "result" in shown:
+            found.setdefault(method, []).append(shown["result"])
+    return found
+
+
+def _keys(value: object) -> Iterator[str]:
+    match value:
+        case dict():
+            for key, inner in value.items():
+                yield key
+                yield from _keys(inner)
+        case list():
+            for inner in value:
+                yield from _keys(inner)
+
+
+SECTIONS_OF_FIELDS = 6
+OF_THE_COMMAND_ALONE = {"answers"}
+"""What a command adds to an answer."""
+
+
+def test_every_field_of_the_answers_about_mail_and_hosts_is_explained_and_no_other() -> None:
+    answers = _answers((ROOT / "docs" / "protocol-local.md").read_text())
+    _, *sections = re.split("^## ", (ROOT / "docs" / "json.md").read_text(), flags=re.MULTILINE)
+    assert len(sections) == SECTIONS_OF_FIELDS
+    for section in sections:
+        intro, table = section.split("| field | says |")
+        said = re.findall(r"`([a-z]+\.[a-z]+)`", intro.replace("`daemon.health`", ""))
+        methods = [word for word in said if word in answers]
+        assert methods == said != [], section[:40]
+        shown = {key for method in methods for result in answers[method] for key in _keys(result)}
+        named = set(re.findall('[`"]([a-z_]+)[`"]', table))
+        assert shown - named == set(), methods
+        heads = {
+            name
+            for line in table.splitlines()
+            for name in re.findall("`([a-z_]+)`", line.split("|")[1] if "|" in line else "")
+        }
+        assert heads - shown - OF_THE_COMMAND_ALONE == set(), methods
