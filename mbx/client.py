@@ -127,29 +127,16 @@ class Client:
         Raises MbxError: what the daemon answered, or `outcome-unknown`, `daemon-unreachable`,
         `sandboxed`, `version-mismatch`.
         """
-        environ = self._environ if _is_of_a_session(method) else _without_wishes(self._environ)
-        hello = hello_params(self._paths, environ, holder=self._holder)
-        lines = encode(request(_HELLO_ID, "hello", hello)) + encode(
-            request(_CALL_ID, method, params)
-        )
-        attempt = _Attempts(self._clock, self._answer_s, changes=changes)
-        while True:
-            try:
-                connection = self._connect(attempt)
-            except NoAnswer:
-                raise attempt.failure(self._paths, method, params) from None
-            try:
-                return self._ask(connection, lines, method, attempt.deadline)
-            except WireError as error:
-                raise not_a_daemon(self._paths, str(error)) from None
-            except ConnectionLost as lost:
-                attempt.lost(written=lost.written)
-            except NoAnswer as late:
-                attempt.lost(written=late.written)
-                attempt.hung(connection)
-            finally:
-                connection.close()
-            attempt.pause()
+        connection, result = self._carry_out(method, params, changes=changes)
+        connection.close()
+        return result
+
+    def hold(self, method: str, params: JsonObject) -> Connection:
+        """The connection on which a method was answered: what that began lasts as long as it does.
+
+        Raises MbxError as `call` does.
+        """
+        return self._carry_out(method, params, changes=False)[0]
 
     def watch(self, until: float) -> JsonObject | None:
         """Wait for mail that wakes: its counts, or None at `until` (monotonic seconds).
@@ -207,6 +194,37 @@ class Client:
                 connection.close()
             else:
                 return connection
+            attempt.pause()
+
+    def _carry_out(
+        self, method: str, params: JsonObject, *, changes: bool
+    ) -> tuple[Connection, JsonObject]:
+        """The answer, and the connection that gave it, which is the caller's to close."""
+        environ = self._environ if _is_of_a_session(method) else _without_wishes(self._environ)
+        hello = hello_params(self._paths, environ, holder=self._holder)
+        lines = encode(request(_HELLO_ID, "hello", hello)) + encode(
+            request(_CALL_ID, method, params)
+        )
+        attempt = _Attempts(self._clock, self._answer_s, changes=changes)
+        while True:
+            try:
+                connection = self._connect(attempt)
+            except NoAnswer:
+                raise attempt.failure(self._paths, method, params) from None
+            try:
+                return connection, self._ask(connection, lines, method, attempt.deadline)
+            except WireError as error:
+                connection.close()
+                raise not_a_daemon(self._paths, str(error)) from None
+            except ConnectionLost as lost:
+                attempt.lost(written=lost.written)
+            except NoAnswer as late:
+                attempt.lost(written=late.written)
+                attempt.hung(connection)
+            except BaseException:
+                connection.close()
+                raise
+            connection.close()
             attempt.pause()
 
     def _connect(self, attempt: "_Attempts") -> Connection:

@@ -397,6 +397,7 @@ def _pair(
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     invited = talk.speak(human, "pair.invite", listen=[address])
+    talk.speak(human, "pair.hold", run=invited["run"])
     joined = talk.speak(guest, "pair.join", address=address, code=invited["code"])
     _awaited(waiting[1], joined, lambda told: told["compare"])
     told = talk.speak(human, "pair.state", run=invited["run"], seen=invited["seen"])

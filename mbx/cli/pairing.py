@@ -7,7 +7,7 @@ variable, no output and no answer that is kept. Whoever leaves before having sig
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from typing import Final
 
@@ -143,16 +143,19 @@ class Ceremony:
     def declining(self) -> Iterator[None]:
         """Whoever leaves inside, in whatever way, declines; once it is signed, only leaves.
 
-        A terminal that is closed, and any other signal that ends the process, is such a way.
+        A terminal that is closed, and any other signal that ends the process, is such a way; of
+        being killed the daemon hears by the connection that is held.
         """
-        with departing() as departure:
+        run = {"run": self._told["run"]}
+        held = self._session.client().hold("pair.hold", run)
+        with closing(held), departing() as departure:
             try:
                 yield
             except BaseException as why:
                 departure.hold()
                 if not self._has_agreed and not self._told.get("end"):
                     with suppress(MbxError):
-                        self._session.ask("pair.decline", run=self._told["run"])
+                        self._session.ask("pair.decline", **run)
                 if self._has_agreed and isinstance(why, KeyboardInterrupt):
                     self._terminal.show(_LEFT)
                 raise

@@ -8,7 +8,6 @@ that waits on somebody's terminal is told. A code is in memory only, and never i
 from __future__ import annotations  # the network is a name for the type checker alone
 
 import asyncio
-import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -38,7 +37,7 @@ from mbx.daemon.effects import Agreed, Effect
 from mbx.daemon.host import Host
 from mbx.daemon.pairingside import ENDS, Channel, Machine, Settle, Side
 from mbx.daemon.proven import Proven
-from mbx.daemon.sequels import Decline, Enclose, Invite, Join, Look, Sequel
+from mbx.daemon.sequels import Decline, Enclose, Hold, Invite, Join, Look, Sequel
 from mbx.daemon.world import World, moment
 from mbx.store.database import Committed, Refused
 
@@ -97,7 +96,6 @@ class Pairings:
         self._defect = defect
         self._paired = paired
         self._told_ms = told_ms
-        self._departed: weakref.WeakSet[Settle] = weakref.WeakSet()
         self._sides: dict[str, Side] = {}  # role -> the one that was begun last
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -116,8 +114,6 @@ class Pairings:
         try:
             if isinstance(sequel, Look):
                 self._side(sequel.run).look(sequel.seen, settle)
-                if settle in self._departed:
-                    self.left(settle)
                 return
             if isinstance(sequel, Decline):
                 self._start(self._decline(self._side(sequel.run), settle))
@@ -128,8 +124,10 @@ class Pairings:
         else:
             settle(Committed(Answer(result), 0))
 
-    def _done(self, sequel: Invite | Join | Enclose) -> Result:
+    def _done(self, sequel: Invite | Join | Hold | Enclose) -> Result:
         match sequel:
+            case Hold(run):
+                return {"run": self._side(run).id}
             case Invite():
                 return self._invite(sequel)
             case Join():
@@ -137,14 +135,13 @@ class Pairings:
             case Enclose(pairing_id, records):
                 return self._enclose(pairing_id, records)
 
-    def left(self, settle: Settle) -> None:
-        """Who waits for news with this is gone: the command that began the pairing was killed.
+    def left(self, run: str) -> None:
+        """The command that holds this run has ended, or was killed.
 
         As if it had declined, unless its person has signed.
         """
-        self._departed.add(settle)  # whose question may still be on its way here
         for side in self._sides.values():
-            if side.is_awaited_by(settle) and not side.has_agreed:
+            if side.id == run and side.end is None and not side.has_agreed:
                 self._decline_there(side)
                 side.over("left-here")
 

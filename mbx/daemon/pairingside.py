@@ -174,10 +174,6 @@ class Side:
         waiter = (settle, asyncio.get_running_loop().call_later(LOOK_S, nothing_new))
         self._waiting.append(waiter)
 
-    def is_awaited_by(self, settle: Settle) -> bool:
-        """Whether whoever is answered by this waits for news of it."""
-        return any(waiting is settle for waiting, _ in self._waiting)
-
     def changed(self) -> None:
         """Tell whoever waits."""
         self._version += 1

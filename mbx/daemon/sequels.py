@@ -41,6 +41,12 @@ class Look(NamedTuple):
     seen: int
 
 
+class Hold(NamedTuple):
+    """The connection that asks is there as long as the command of a run is."""
+
+    run: str
+
+
 class Decline(NamedTuple):
     """The person here said no, or left."""
 
@@ -54,5 +60,5 @@ class Enclose(NamedTuple):
     records: tuple[Record, ...]
 
 
-Sequel = Invite | Join | Look | Decline | Enclose
+Sequel = Invite | Join | Look | Hold | Decline | Enclose
 """Every sequel there is."""

@@ -17,7 +17,6 @@ from mbx.core.pairing_run import refusal_text
 from mbx.daemon.context import Answer
 from mbx.daemon.effects import Agreed, Paired, Queued
 from mbx.daemon.pairings import EVERYWHERE, told_addresses
-from mbx.daemon.sequels import Look
 from mbx.store import hosts, peers
 from mbx.store.database import Committed, Outcome, Refused
 from tests.support.meetings import (
@@ -273,40 +272,31 @@ async def test_the_port_of_a_void_code_is_that_of_the_next_one(
 # -- the command that shows a code ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("when", ["it waits", "its question is on the way"])
 async def test_the_code_of_a_command_that_was_killed_is_void(
-    desk: MeetingDesk, laptop: MeetingDesk, when: str
+    desk: MeetingDesk,
 ) -> None:
-    connect(desk, laptop)
     invited = await desk.ask("pair.invite")
-    told: list[Outcome[Answer]] = []
-
-    def settle(outcome: Outcome[Answer]) -> None:
-        told.append(outcome)
-
-    look = Look(invited["run"], invited["seen"])
-    if when == "it waits":
-        desk.pairings.carry_out(look, settle)
-        desk.pairings.left(settle)
-    else:
-        desk.pairings.left(settle)
-        desk.pairings.carry_out(look, settle)
-    [outcome] = told
-    assert isinstance(outcome, Committed)
-    assert outcome.value.result["end"]["code"] == "left"
+    run = (await desk.ask("pair.hold", run=invited["run"]))["run"]
+    desk.pairings.left(run)
+    told = await desk.ask("pair.state", run=run, seen=invited["seen"])
+    assert told["end"]["code"] == "left"
+    desk.pairings.left(run)
     await listens(desk)
+
+
+async def test_the_command_of_an_older_invitation_ends_nothing_of_the_next(
+    desk: MeetingDesk,
+) -> None:
+    older = await desk.ask("pair.invite")
+    newer = await desk.ask("pair.invite")
+    desk.pairings.left(older["run"])
+    assert (await desk.ask("pair.state", run=newer["run"]))["state"] == "waiting"
 
 
 async def test_who_has_signed_may_leave(desk: MeetingDesk, laptop: MeetingDesk) -> None:
     met = await meet(desk, laptop)
     await desk.agree(met.pairing)
-
-    def settle(outcome: Outcome[Answer]) -> None:
-        """Nobody hears it."""
-
-    told = await desk.ask("pair.state", run=met.at_desk["run"])
-    desk.pairings.carry_out(Look(met.at_desk["run"], told["seen"]), settle)
-    desk.pairings.left(settle)
+    desk.pairings.left(met.at_desk["run"])
     await laptop.agree(met.pairing)
     assert await met.ends() == ("paired", "paired")
 
@@ -315,13 +305,7 @@ async def test_who_leaves_while_people_compare_has_declined(
     desk: MeetingDesk, laptop: MeetingDesk
 ) -> None:
     met = await meet(desk, laptop)
-
-    def settle(outcome: Outcome[Answer]) -> None:
-        """Nobody hears it."""
-
-    told = await laptop.ask("pair.state", run=met.at_laptop["run"])
-    laptop.pairings.carry_out(Look(met.at_laptop["run"], told["seen"]), settle)
-    laptop.pairings.left(settle)
+    laptop.pairings.left(met.at_laptop["run"])
     assert await met.ends() == ("declined", "left")
 
 

@@ -37,8 +37,9 @@ HELLO_DEADLINE_S: Final = 10.0
 WATCH: Final = "mail.watch"
 """The method after which a connection is pushed to."""
 
-NEWS: Final = "pair.state"
-"""Whoever asks this waits for news of a pairing, and ends it by leaving."""
+HOLD: Final = "pair.hold"
+"""The method after which the end of a connection is that of a pairing."""
+
 OFFER: Final = "wake.offer"
 """The method after which a connection is asked to wake its session."""
 
@@ -113,8 +114,8 @@ class LocalConnection(asyncio.Protocol):
         self._party = Party(self._office, self._went_on)
         self._pipe: Pipe | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._unanswered: set[Callable[[Outcome[Answer]], None]] = set()
-        """What answers the calls that wait for news: who asked for them must be there for that."""
+        self._held = set[str]()
+        """Pairings that this connection holds."""
 
     # -- transport ------------------------------------------------------------------------------
 
@@ -156,9 +157,9 @@ class LocalConnection(asyncio.Protocol):
             self._deadline.cancel()
 
     def _leave(self) -> None:
-        """Nobody is there to hear the news that was waited for."""
-        for done in list(self._unanswered):
-            self._office.left(done)
+        """What this connection has held ends with it."""
+        while self._held:
+            self._office.left(self._held.pop())
 
     def pause_writing(self) -> None:
         """The caller does not read its answers: stop reading its requests."""
@@ -322,20 +323,21 @@ class LocalConnection(asyncio.Protocol):
         self._party.changing += changing
 
         def done(outcome: Outcome[Answer]) -> None:
-            self._unanswered.discard(done)
             self._party.changing -= changing
             self._done(request_id, size_bytes, weight, outcome)
-            if isinstance(outcome, Committed) and self._transport:
+            if isinstance(outcome, Committed):
                 self._go_on(method, caller, outcome.value.result)
 
-        if method == NEWS:
-            self._unanswered.add(done)
         self._office.submit(work, done)
 
     def _go_on(self, method: str, caller: Caller, result: Mapping[str, Any]) -> None:
         """What a method that was answered means for the connection itself."""
         process = caller.lineage.process
-        if method == WATCH:
+        if method == HOLD:
+            self._hold(result["run"])
+        elif self._transport is None:
+            pass  # nobody is there to be pushed to
+        elif method == WATCH:
             self._watch(caller)
         elif method == OFFER and process is not None:
             told = (result["state"], result["mode"], result["waits"])
@@ -343,6 +345,12 @@ class LocalConnection(asyncio.Protocol):
             self._office.offers.add(Offer(self, process, conversation, self._push, *told))
         elif method == SETTLE:
             self._office.offers.answered(self, result["wake"], result["outcome"])
+
+    def _hold(self, run: str) -> None:
+        """A pairing lasts as long as this connection does, which may have ended meanwhile."""
+        self._held.add(run)
+        if self._ended or self._transport is None:
+            self._leave()
 
     def _watch(self, caller: Caller) -> None:
         """Push to this connection from now on; what arrived meanwhile is looked for at once."""

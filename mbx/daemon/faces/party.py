@@ -56,7 +56,7 @@ class Office:
         arrival: Callable[[Caller, Wish], Work],
         met: Callable[[Lineage], None],
         submit: Callable[[Work, Callable[[Outcome[Answer]], None]], None],
-        left: Callable[[Callable[[Outcome[Answer]], None]], None],
+        left: Callable[[str], None],
         redeem: Callable[[str, Lineage], Lineage],
         watchers: Watchers,
         offers: Offers,

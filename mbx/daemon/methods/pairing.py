@@ -19,7 +19,7 @@ from mbx.daemon.gate import Open, OwnerTerminal
 from mbx.daemon.methods.owner import RECORD_FIELDS, read_record
 from mbx.daemon.methods.table import open_method, owner_method
 from mbx.daemon.params import Params
-from mbx.daemon.sequels import Decline, Enclose, Invite, Join, Look
+from mbx.daemon.sequels import Decline, Enclose, Hold, Invite, Join, Look
 from mbx.store import hosts, owners, peers
 from mbx.store.database import Tx
 
@@ -79,8 +79,12 @@ def _look(context: Context, tx: Tx, caller: OwnerTerminal, request: _Seen) -> An
     return Answer({}, sequel=Look(request.run, request.seen))
 
 
-def _read_decline(params: Params) -> str:
+def _read_run(params: Params) -> str:
     return params.string("run")
+
+
+def _hold(context: Context, tx: Tx, caller: OwnerTerminal, run: str) -> Answer:
+    return Answer({}, sequel=Hold(run))
 
 
 def _decline(context: Context, tx: Tx, caller: Open, run: str) -> Answer:
@@ -139,8 +143,15 @@ METHODS: Final = (
         writes=False,
         brief=True,
     ),
+    owner_method(
+        "pair.hold",
+        "Say no to a pairing, or leave it, by ending this connection.",
+        _read_run,
+        _hold,
+        writes=False,
+    ),
     open_method(
-        "pair.decline", "Say no to a pairing, or leave it.", _read_decline, _decline, writes=False
+        "pair.decline", "Say no to a pairing, or leave it.", _read_run, _decline, writes=False
     ),
     owner_method(
         "pair.enclose",
