@@ -47,7 +47,7 @@ def read(descriptor: int, begun: bytes | None = None) -> Mapping[str, Any]:
     raw = begun or b""
     if begun is not None:
         _wait_for(descriptor)
-        if (event := _object(raw)) is not None:
+        if (event := as_object(raw)) is not None:
             return event
     while True:
         try:
@@ -59,7 +59,7 @@ def read(descriptor: int, begun: bytes | None = None) -> Mapping[str, Any]:
             return {}
         is_all = len(piece) < _PIECE_BYTES
         if is_all and (not piece or raw.rstrip()[-1:] == b"}"):
-            event = _object(raw)
+            event = as_object(raw)
             if event is not None or not piece:
                 return event or {}
 
@@ -71,7 +71,8 @@ def _wait_for(descriptor: int) -> None:
         pass  # there is nothing to be read
 
 
-def _object(raw: bytes) -> Mapping[str, Any] | None:
+def as_object(raw: bytes) -> Mapping[str, Any] | None:
+    """The JSON object in some bytes; None for anything else."""
     try:
         text = raw.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
         value, _ = make_scanner(_Context)(text, 0)

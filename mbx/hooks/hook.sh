@@ -91,7 +91,7 @@ may_concern_us() {
   # One read of what is there: a client may keep its end open. It may also not have written yet.
   begun=$(dd bs=@READ@ count=1 iflag=nonblock) || begun=$(dd bs=@READ@ count=1 iflag=nonblock)
   case $begun in
-  *'\u'* | *'*** '*) return 0 ;; # an escape may stand for any letter; a patch
+  *'\u'* | *'*** '* | *'+++ '*) return 0 ;; # an escape may stand for any letter; a patch
   '{'*'}') ;;
   *) return 0 ;;
   esac
@@ -103,6 +103,9 @@ may_concern_us() {
   for part; do
     if [ -z "$is_text" ]; then
       is_text=1 key=''
+      case $text in
+      @FIELDS@) case $part in *'['*) return 0 ;; esac ;; # several files
+      esac
       case $part in
       *[!:,[:space:]]*) count_braces || return 0 ;;
       *:*) key=$text ;;
@@ -117,7 +120,8 @@ may_concern_us() {
     esac
     is_text=''
     case $key in
-    file_path | filePath | path | notebook_path | absolute_path | filename)
+    tool_input | toolArgs) return 0 ;; # a text that holds the arguments
+    @FIELDS@)
       case $text in
       '' | '~'* | *'\'*) return 0 ;;
       /*) ;;

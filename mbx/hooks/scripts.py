@@ -26,6 +26,7 @@ from mbx.core.clients import (
 from mbx.core.limits import HOOK_MISSES_MAX, SNAPSHOT_MAX_BYTES, SNAPSHOT_STALE_MS, WAKE_TURN_MS
 from mbx.core.snapshot import DOWN, FRESH, SAID, VERSION, told_name
 from mbx.hooks.events import BLOCKS
+from mbx.hooks.guard import FIELDS
 from mbx.hooks.place import SHELLS, STEPS_MAX
 from mbx.paths import Paths, quoted
 
@@ -84,6 +85,7 @@ def scripts(paths: Paths, started: Sequence[str] | None = None) -> tuple[Script,
         **common,
         "HOME": quoted(paths.home()),
         "RUN": quoted(paths.run_dir()),
+        "FIELDS": " | ".join(sorted(FIELDS)),
         "READ": str(READ_BYTES),
         "PARTS": str(PARTS_MAX),
         "GAP": str(GAP_MAX_CHARS),

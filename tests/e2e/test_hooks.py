@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mbx.core.clients import CLIENTS, HOOK_SCRIPT, STATUS_LINE_SCRIPT
+from mbx.hooks.guard import FIELDS
 from tests.support.daemon import MBX, Daemon, fresh_home, fresh_name
 from tests.support.hooks import Client, context_of, conversation
 from tests.support.mcp import Harness
@@ -365,6 +366,18 @@ def test_the_guard_refuses_what_writes_into_our_folders_and_nothing_else(
         assert "only the mbx daemon writes them" in refused.err
     patch = f"*** Begin Patch\n*** Update File: {daemon.home}/store.db\n*** End Patch"
     assert client.hook("guard", tool_name="apply_patch", tool_input={"input": patch}).status == 2
+    ours = f"{daemon.home}/x"
+    arguments: list[Any] = [
+        *({field: ours} for field in sorted(FIELDS)),
+        {"paths": ["/tmp/x", ours]},
+        {"edits": [{"text": "x"}, {"uri": f"file://{ours}"}]},
+        json.dumps({"path": ours}),
+        patch,
+        {"diff": f"--- a/x\n+++ {ours}\n@@ -1 +1 @@\n"},
+    ]
+    for given in arguments:
+        told = client.hook("guard", tool_name="edit", tool_input=given)
+        assert told.status == 2, (given, told)
     for tool, fields in (
         ("Write", {"file_path": str(tmp_path / "mine")}),
         ("Read", {"file_path": str(daemon.home / "daemon.log")}),

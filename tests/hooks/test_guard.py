@@ -1,5 +1,6 @@
 """The guard: writes into mbx's own folders are refused, and nothing else is."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,37 @@ def test_other_files_and_tools_that_read_are_nobodys_business(home: Path, tmp_pa
 
 
 def test_copilot_says_it_in_its_own_words(home: Path) -> None:
-    event = {"toolName": "edit", "toolArgs": {"path": str(home / "x")}}
-    assert guard.refuses(event, (str(home),))
+    arguments = {"path": str(home / "x")}
+    for given in (arguments, json.dumps(arguments)):
+        assert guard.refuses({"toolName": "edit", "toolArgs": given}, (str(home),))
+
+
+@pytest.mark.parametrize("field", sorted(guard.FIELDS))
+def test_files_are_seen_in_lists_and_at_any_depth(home: Path, tmp_path: Path, field: str) -> None:
+    ours = f"{home}/x"
+    assert refused(home, "edit", tmp_path, **{field: ours})
+    assert refused(home, "edit", tmp_path, **{field: ["/tmp/x", f"file://{ours}"]})
+    assert refused(home, "mcp__fs__edit", tmp_path, edits=[{"new": "x"}, {field: ours}])
+    assert not refused(home, "edit", tmp_path, content={"text": ours}, **{field: "/tmp/x"})
+
+
+def test_patches_of_every_sort_are_read_to_their_end(home: Path, tmp_path: Path) -> None:
+    others = "".join(f"*** Add File: a/{number}\n+x\n" for number in range(1_000))
+    whole = f"*** Begin Patch\n{others}  *** Add File: mbx/new\r\n+x\n*** End Patch"
+    assert refused(home, "apply_patch", tmp_path, input=whole)
+    assert guard.refuses(
+        {"tool_name": "apply_patch", "tool_input": whole, "cwd": str(tmp_path)}, (str(home),)
+    )
+    for name in ("mbx/x", "b/mbx/x", f"{home}/x\t2026-01-31 12:00:00"):
+        assert refused(home, "apply", tmp_path, diff=f"--- a/x\n+++ {name}\n@@ -1 +1 @@\n"), name
+    assert not refused(home, "apply", tmp_path, diff="--- a/x\n+++ b/x\n+ mbx/x\n")
+
+
+def test_tools_that_read_are_known_below_any_server(home: Path, tmp_path: Path) -> None:
+    for tool in ("mcp__fs__read_text_file", "ReadFile", "list_directory", "NotebookRead"):
+        assert not refused(home, tool, tmp_path, path=f"{home}/daemon.log"), tool
+    for tool in ("search_replace", "mcp__read__write_file", "find_and_replace"):
+        assert refused(home, tool, tmp_path, path=f"{home}/daemon.log"), tool
 
 
 @pytest.mark.parametrize(
