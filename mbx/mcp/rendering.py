@@ -274,6 +274,8 @@ def _read(result: Result) -> list[str]:
         told = Shown.of(message, after=tuple(_behind(message)))
         lines += [framed(told, message["boundary"]), ""]
     lines += [_failed(one) for one in result["failed"]]
+    if any(one["code"] == "too-many" for one in result["failed"]):
+        lines.append("too-many: there was no room left for them; read them in another call")
     lines += _warnings(result)
     return [*lines, f"unread {result['unread']}", *(["next: act, then mbx_ack"] if lines else [])]
 

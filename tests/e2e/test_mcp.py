@@ -175,6 +175,29 @@ def test_a_body_of_the_largest_size_comes_back_in_pieces(start: Start, size: int
     assert "".join(part["body"] for part in parts) == body
 
 
+def test_what_has_more_goes_on_to_its_end_by_what_the_answer_says(start: Start) -> None:
+    session = start()
+    name = registered(session)
+    first = session.call("mbx_send", to=name, subject="s", body="pages")["id"]
+    for _ in range(4):
+        session.call("mbx_reply", id=first, body="pages")
+    mail: dict[str, dict[str, Any]] = {
+        "mbx_inbox": {},
+        "mbx_sent": {},
+        "mbx_thread": {"id": first},
+        "mbx_search": {"query": "pages"},
+    }
+    for tool, given in mail.items():
+        seen, more = list[str](), {"limit": 2}
+        while more:
+            result = session.result(tool, {**given, **more})
+            page = result["structuredContent"]
+            seen += [one["id"] for one in page["messages"]]
+            more = {"limit": 2, "cursor": page["next_cursor"]} if page["has_more"] else {}
+            assert ("more: the same with cursor" in result["content"][0]["text"]) is bool(more)
+        assert len(seen) == len(set(seen)) == 5, tool
+
+
 def test_lines_that_are_no_messages_are_answered_and_the_next_one_is_read(start: Start) -> None:
     session = start()
     for line in (b"not json\n", b"[]\n", b"7\n", b'{"a": 1}\n', b'{"jsonrpc": "2.0"}\n', b"\xff\n"):

@@ -14,7 +14,7 @@ from mbx.mcp.guide import GUIDE, GUIDE_URI, INSTRUCTIONS, PROMPT
 from mbx.mcp.tools import BY_NAME, TOOLS
 
 # What clients have shown their users: whoever changes it on purpose writes the new digest here.
-DIGEST = "01d9d55455c7e4ac3a13fd3ad9ab2fca24ddcc854bb4faaa32629d30aba049ba"
+DIGEST = "86fcaf574fb1592324d0dd7b01c55982c1a9512cf8059d96860ba9ed66d84c95"
 
 LIST_MAX_BYTES = 9_000
 """S18: what every session pays for `tools/list`, with the tools that are still to come."""
@@ -28,8 +28,8 @@ ARGUMENTS = {
     "mbx_send": "to subject body kind? needs_reply? refs? topic? reply_to? origin? wake? key?",
     "mbx_reply": "id body kind? needs_reply? origin? final? did?",
     "mbx_ack": "ids outcome? did? note?",
-    "mbx_thread": "id",
-    "mbx_search": "query from? to? kind? since? until? limit?",
+    "mbx_thread": "id cursor? limit?",
+    "mbx_search": "query from? to? kind? since? until? cursor? limit?",
     "mbx_sent": "id? cursor? limit? offset?",
     "mbx_hook": "event session?",
 }
