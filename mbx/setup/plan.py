@@ -11,7 +11,7 @@ from mbx.setup.files import Content
 from mbx.setup.jsontext import Json
 from mbx.setup.ledger import Ledger, Record, digest
 from mbx.setup.steps import Language, Path, Refused, at
-from mbx.setup.wishes import Member, fulfilled, is_there, undone
+from mbx.setup.wishes import Member, fulfilled, is_there, remarks, undone
 
 Act = Literal["unchanged", "write", "remove", "refused"]
 
@@ -115,7 +115,7 @@ def _without_entries(
     if outcome.text == text:
         return Change(document.path, "unchanged", old, old.content, notes=outcome.notes)
     is_ours = record is not None and record.before is None
-    if is_ours and language.read(outcome.text) == {} and "#" not in outcome.text:
+    if is_ours and language.read(outcome.text) == {} and not remarks(outcome.text):
         return Change(document.path, "remove", old, None, notes=outcome.notes)
     return Change(document.path, "write", old, outcome.text.encode("utf-8"), notes=outcome.notes)
 

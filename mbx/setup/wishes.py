@@ -92,8 +92,17 @@ def undone(
         text = carried_out(language, text, steps)
     for path in sorted(made, key=len, reverse=True):
         if at(language.read(text), path) in ({}, [], *constants.get(path, ())):
-            text = carried_out(language, text, [Remove(path)])
+            rest = carried_out(language, text, [Remove(path)])
+            text = rest if remarks(rest) == remarks(text) else text
     return Outcome(text, (), tuple(dict.fromkeys(notes)))
+
+
+def remarks(text: str) -> int:
+    """How many marks of remarks there are: what holds one that people wrote is not empty.
+
+    A mark within a text counts too, so this is to be compared, or asked of what says nothing else.
+    """
+    return sum(map(text.count, ("//", "/*", "#")))
 
 
 def is_there(language: Language, text: str, wishes: tuple[Wish, ...]) -> bool:

@@ -368,6 +368,27 @@ def test_hooks_call_the_tool_where_the_client_can_and_else_a_process(place: Plac
     assert place.seen() == {}
 
 
+def test_a_remark_within_what_setup_made_stays(place: Place) -> None:
+    place.clients("claude")
+    settings = place.user / ".claude/settings.json"
+    write(settings, "{}\n")
+    place.run()
+    write(settings, settings.read_text().replace('"Stop"', '// mine\n    "Stop"', 1))
+    for _ in range(2):
+        place.take_out()
+        assert settings.read_text().split() == '{ "hooks": { // mine } }'.split()
+        place.run()
+
+
+def test_a_file_of_setup_s_that_holds_a_remark_stays(place: Place) -> None:
+    place.clients("claude")
+    place.run()
+    settings = place.user / ".claude/settings.json"
+    write(settings, "// mine\n" + settings.read_text())
+    place.take_out()
+    assert settings.read_text().split() == "// mine {}".split()
+
+
 @pytest.mark.parametrize(
     "beside",
     [
