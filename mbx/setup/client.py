@@ -106,7 +106,7 @@ def grouped_hook(
     **group: Any,
 ) -> Element:
     """A hook in the form that Claude Code gave the world: a group that holds it alone."""
-    if by_tool:
+    if by_tool and installation.has_server:
         hook = installation.tool_hook(event) | {"timeout": timeout}
     else:
         hook = {"type": "command", "command": installation.hook(cli, event), "timeout": timeout}

@@ -39,7 +39,8 @@ class Installation(NamedTuple):
 
     `program` is how it is started (absolute), `environ` what an entry must set so that it is this
     one (empty for the usual home), `usual_home` the home of an entry that sets nothing.
-    `whose_tool`: whose the client's MCP server entry is, whose tool its hooks call.
+    `whose_tool`: whose the client's MCP server entry is, whose tool its hooks call. `has_server`:
+    the entry is, or will be, there; else no hook calls the tool of what is called so.
     """
 
     program: tuple[str, ...]
@@ -47,6 +48,7 @@ class Installation(NamedTuple):
     environ: Mapping[str, str]
     usual_home: str
     whose_tool: Whose = "mine"
+    has_server: bool = True
 
     def hook(self, cli: str, event: str) -> str:
         """The command line of a hook. It never changes: Codex trusts it letter by letter."""

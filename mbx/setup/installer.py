@@ -11,7 +11,7 @@ from mbx.setup.client import Document, Machine, Scripts
 from mbx.setup.clients import BY_NAME, CLIENTS, Trace, look_for
 from mbx.setup.entries import Installation
 from mbx.setup.ledger import Ledger, Record, digest
-from mbx.setup.plan import Change, is_anothers, planned
+from mbx.setup.plan import Change, holds_server, is_anothers, planned
 from mbx.setup.steps import Refused
 
 
@@ -127,12 +127,21 @@ def _client_plan(setting: Setting, trace: Trace, ledger: Ledger, installing: boo
         documents = trace.client.documents(setting.machine, installation, setting.scripts)
     if is_of_other and not installing:
         documents = [document for document in documents if not document.is_shared]
-    return ClientPlan(
-        trace,
-        tuple(
-            planned(document, ledger, setting.user_id, installing=installing)
-            for document in _each_once(documents)
-        ),
+    changes = _changes(setting, documents, ledger, installing)
+    servers = {document.path for document in documents if holds_server(document)}
+    if installing and any(one.act == "refused" and one.path in servers for one in changes):
+        installation = setting.installation._replace(has_server=False)
+        documents = trace.client.documents(setting.machine, installation, setting.scripts)
+        changes = _changes(setting, documents, ledger, installing)
+    return ClientPlan(trace, changes)
+
+
+def _changes(
+    setting: Setting, documents: Iterable[Document], ledger: Ledger, installing: bool
+) -> tuple[Change, ...]:
+    return tuple(
+        planned(document, ledger, setting.user_id, installing=installing)
+        for document in _each_once(documents)
     )
 
 

@@ -78,6 +78,11 @@ def planned(document: Document, ledger: Ledger, user_id: int, *, installing: boo
         return Change(document.path, "refused", why=str(refusal))
 
 
+def holds_server(document: Document) -> bool:
+    """Whether the server entry belongs into a file."""
+    return any(isinstance(wish, Member) and wish.path[-1] == SERVER for wish in document.wishes)
+
+
 def is_anothers(document: Document, user_id: int) -> bool:
     """Whether the server entry that belongs into a file is there, of mbx with another home."""
     for wish in document.wishes:

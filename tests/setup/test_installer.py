@@ -368,6 +368,23 @@ def test_hooks_call_the_tool_where_the_client_can_and_else_a_process(place: Plac
     assert place.seen() == {}
 
 
+@pytest.mark.parametrize("taken", ['{"mcpServers": {"mbx": {"command": "other"}}}', "{"])
+def test_no_hook_calls_the_tool_of_a_server_that_is_not_mbx(place: Place, taken: str) -> None:
+    place.clients("claude")
+    settings = place.user / ".claude/settings.json"
+    for text, kinds in (
+        (taken, {"command"}),
+        ("{}", {"command", "mcp_tool"}),
+        (taken, {"command"}),
+    ):
+        write(place.user / ".claude.json", text)
+        place.run()
+        groups = json.loads(settings.read_text())["hooks"].values()
+        assert {one["type"] for (group, *_) in groups for one in group["hooks"]} == kinds
+    place.take_out()
+    assert not settings.exists()
+
+
 def test_a_remark_within_what_setup_made_stays(place: Place) -> None:
     place.clients("claude")
     settings = place.user / ".claude/settings.json"
