@@ -226,6 +226,9 @@ CALL_CREDIT_MS: Final = 60_000
 """So much may be used up; who has used more is not let in until some of it is back."""
 TOLD_STATE_MS: Final = 60 * 1000
 """What a paired host said of who is there counts for so long after its link has ended."""
+REST_TOLD_MS: Final = 5 * 60 * 1000
+"""A session that has been idle for so long is told to paired hosts as idle, and how it is reached
+when it has been reached so for as long: no turn of a conversation is told."""
 
 # Paired hosts: what waits for them.
 QUEUE_MESSAGES_MAX: Final = 100_000

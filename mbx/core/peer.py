@@ -40,6 +40,9 @@ DIGEST_BYTES: Final = 32
 STATES: Final = frozenset({"live", "idle", "unknown", "offline"})
 """Whether somebody holds an identity, as its own host sees it."""
 
+REACHES: Final = frozenset({"live-wake", "live-next-prompt"})
+"""When a living holder sees mail that wakes: it is woken, or at its next prompt."""
+
 NACK_CODES: Final = frozenset(
     {
         "unknown-recipient",
@@ -65,7 +68,9 @@ _PIN: Final = frozenset("host key certificate label owner transcript".split())
 _UNPAIR: Final = _OWNERS | {"peer", "label", "reason"}
 _CERTIFICATE: Final = frozenset("v type iat nonce host key certificate".split())
 _DIRECTORY: Final = _HOSTS | {"identities", "addresses"}
-_ENTRY: Final = frozenset("identity name role description state cli retired".split())
+_ENTRY: Final = frozenset("identity name role description state cli retired reach".split())
+_ENTRY_BEFORE: Final = _ENTRY - {"reach"}
+"""Of hosts that do not know of it yet."""
 _FORWARDS: Final = _HOSTS | {"forwards"}
 _ONWARD: Final = frozenset({"identity", "to"})
 _NACK: Final = _HOSTS | {"message", "recipient", "code", "words"}
@@ -121,7 +126,10 @@ class Certification(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An identity as its host lists it; `cli`: the harness of whoever holds it."""
+    """An identity as its host lists it; `cli`: the harness of whoever holds it.
+
+    `reach`: how that session is reached, None where nobody lives there or its host cannot say.
+    """
 
     identity: str
     name: str
@@ -130,6 +138,14 @@ class Entry(NamedTuple):
     state: str
     cli: str | None
     retired: bool
+    reach: str | None = None
+
+    def told(self, *, with_reach: bool) -> dict[str, JsonValue]:
+        """As it stands in a record; without `reach` for hosts that do not know of it."""
+        whole: dict[str, JsonValue] = self._asdict()
+        if not with_reach:
+            del whole["reach"]
+        return whole
 
 
 class Onward(NamedTuple):
@@ -280,17 +296,20 @@ def directory_payload(
     entries: Sequence[Entry],
     envelope: Mapping[str, JsonValue],
     addresses: Sequence[str] | None = None,
+    *,
+    with_reach: bool = True,
 ) -> dict[str, JsonValue]:
     """The payload to sign; `envelope`: iat, nonce, aud (the peer's key id).
 
     A stream loses nothing and keeps its order, so that only what has changed is told. `addresses`:
-    where the host can be dialled now, None where that has not changed.
+    where the host can be dialled now, None where that has not changed. `with_reach`: the peer
+    knows of that field.
     """
     return {
         "v": 1,
         "type": "directory",
         **envelope,
-        "identities": [entry._asdict() for entry in entries],
+        "identities": [entry.told(with_reach=with_reach) for entry in entries],
         "addresses": None if addresses is None else list(addresses),
     }
 
@@ -321,8 +340,9 @@ def read_addresses(payload: Mapping[str, JsonValue]) -> tuple[str, ...] | None:
 
 
 def _entry(value: JsonValue) -> Entry:
-    content = fields.exactly(value, _ENTRY, "identity")
-    cli = content["cli"]
+    is_before = isinstance(value, dict) and "reach" not in value
+    content = fields.exactly(value, _ENTRY_BEFORE if is_before else _ENTRY, "identity")
+    cli, reach = content["cli"], content.get("reach")
     return Entry(
         fields.identifier(content["identity"], "identity"),
         _name(content["name"]),
@@ -333,6 +353,7 @@ def _entry(value: JsonValue) -> Entry:
         fields.word(content["state"], STATES, "state"),
         None if cli is None else fields.line(cli, CLI_NAME_MAX_CHARS, "cli"),
         fields.flag(content["retired"], "retired"),
+        None if reach is None else fields.word(reach, REACHES, "reach"),
     )
 
 

@@ -1,8 +1,9 @@
 """What paired hosts tell each other: names and roles of their identities, who is there; addresses.
 
 Streams lose nothing and keep their order, so that only what changed is told: a host remembers what
-it told each peer of each identity. What a peer says is shown as its own words, and counts for its
-own names only.
+it told each peer of each identity. Whether a session rests, and how it is reached, is told when it
+has lasted (`Reach.lasting`). What a peer says is shown as its own words, and counts for its own
+names only.
 """
 
 import hashlib
@@ -30,7 +31,8 @@ T = TypeVar("T")
 class _Told(NamedTuple):
     """An identity here and what paired hosts are told of it.
 
-    `plain`: digest of the entry, as who is told no forwards remembers it; `full`: of both.
+    `plain`: digest of the entry without `reach`, as who is told no more remembers it; `full`: of
+    all.
     """
 
     no: int
@@ -39,18 +41,19 @@ class _Told(NamedTuple):
     plain: bytes
     full: bytes
 
-    def is_fresh(self, known: bytes | None, *, with_forwards: bool) -> bool:
+    def is_fresh(self, known: bytes | None, *, with_all: bool) -> bool:
         """Whether a peer has to hear of it that knows `known` of it."""
         if known is None and self.entry.retired:
             return False
-        return known != self.full and (with_forwards or known != self.plain)
+        return known != self.full and (with_all or known != self.plain)
 
 
 def tell(context: Context, tx: Tx) -> tuple[int, ...]:
     """Queue what each peer does not know yet of the identities and addresses here; who is told.
 
     Compares every identity with what was told: called when something has changed, at a start, and
-    when a link stands. Forwards are told to whom they are no unknown kind of record, over a link.
+    when a link stands. Forwards, and how sessions are reached, are told over a link, to whom they
+    are no unknown kind or field.
     """
     present = peers.present(tx)
     if not present:
@@ -61,20 +64,18 @@ def tell(context: Context, tx: Tx) -> tuple[int, ...]:
     for peer in present:
         fresh_addresses = reachable if reachable != peer.own_addresses else None
         known, link = peers.was_told(tx, peer.no), context.link(peer.no)
-        with_forwards = link is not None and link.stands and link.names_run
-        fresh = [
-            one for one in everybody if one.is_fresh(known.get(one.no), with_forwards=with_forwards)
-        ]
+        with_all = link is not None and link.stands and link.names_run
+        fresh = [one for one in everybody if one.is_fresh(known.get(one.no), with_all=with_all)]
         if fresh_addresses is not None:
             _queue(context, tx, peer, _directory((), fresh_addresses), "addresses")
             peers.save_own_addresses(tx, peer.no, fresh_addresses)
         for first, entries in _pieces([one.entry for one in fresh]):
-            _queue(context, tx, peer, _directory(entries), str(first))
-        onward = [one.onward for one in fresh if one.onward is not None and with_forwards]
+            _queue(context, tx, peer, _directory(entries, with_reach=with_all), str(first))
+        onward = [one.onward for one in fresh if one.onward is not None and with_all]
         for first, piece in _pieces(onward):
             _queue(context, tx, peer, partial(forwards_payload, piece), f"forwards {first}")
         for one in fresh:
-            peers.save_was_told(tx, peer.no, one.no, one.full if with_forwards else one.plain)
+            peers.save_was_told(tx, peer.no, one.no, one.full if with_all else one.plain)
         if fresh or fresh_addresses is not None:
             told.append(peer.no)
     return tuple(told)
@@ -89,10 +90,17 @@ def _told_of_all(context: Context, tx: Tx) -> list[_Told]:
         if row.no in forwarded and row.retired_ms is not None:
             end = forwarding.end_of(tx, row)
             onward = Onward(row.identity, end.identity if end is not None else None)
-        plain = _digest(entry._asdict())
-        full = plain if onward is None else _digest([entry._asdict(), onward._asdict()])
+        plain, full = _digest(entry.told(with_reach=False)), _full(entry, onward)
         found.append(_Told(row.no, entry, onward, plain, full))
     return found
+
+
+def _full(entry: Entry, onward: Onward | None) -> bytes:
+    """The digest of all that is told; the plain one where there is no more than that."""
+    told: list[JsonValue] = [entry.told(with_reach=entry.reach is not None)]
+    if onward is not None:
+        told.append(onward._asdict())
+    return _digest(told[0] if len(told) == 1 else told)
 
 
 def _digest(value: JsonValue) -> bytes:
@@ -122,7 +130,7 @@ def learn(context: Context, tx: Tx, peer: PeerRow, entries: Sequence[Entry]) -> 
             retired=entry.retired,
             now_ms=now_ms,
         )
-        peers.save_told(tx, no, Told(entry.state, entry.cli, now_ms))
+        peers.save_told(tx, no, Told(entry.state, entry.cli, now_ms, entry.reach))
     check_room(tx, peer)
 
 
@@ -170,14 +178,20 @@ def _entry(context: Context, tx: Tx, identity: IdentityRow) -> Entry:
     row = leases.find(tx, identity.no)
     held = row.lease.state is LeaseState.HELD and row.lease.session_no is not None
     session = sessions.by_no(tx, row.lease.session_no or 0) if held else None
+    state, reach = listing.liveness(context, row), None
+    lasting = context.reach(row, None).lasting if state == "live" else None
+    if lasting is not None:
+        state = "idle" if lasting.is_idle else state
+        reach = listing.LIVE_WAKE if lasting.is_woken else listing.LIVE_NEXT_PROMPT
     return Entry(
         identity=identity.identity,
         name=identity.name,
         role=identity.role,
         description=identity.description,
-        state=listing.liveness(context, row),
+        state=state,
         cli=session.cli if session else None,
         retired=identity.retired_ms is not None,
+        reach=reach,
     )
 
 
@@ -185,8 +199,10 @@ _Payload = Callable[[Mapping[str, JsonValue]], dict[str, JsonValue]]
 """What to sign, from its envelope."""
 
 
-def _directory(entries: Sequence[Entry], addresses: Sequence[str] | None = None) -> _Payload:
-    return lambda envelope: directory_payload(entries, envelope, addresses)
+def _directory(
+    entries: Sequence[Entry], addresses: Sequence[str] | None = None, *, with_reach: bool = False
+) -> _Payload:
+    return lambda envelope: directory_payload(entries, envelope, addresses, with_reach=with_reach)
 
 
 def _queue(context: Context, tx: Tx, peer: PeerRow, payload: _Payload, piece: str) -> None:

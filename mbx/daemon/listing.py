@@ -1,7 +1,7 @@
 """Messages and copies as listings show them, with the receiver's own words on trust and policy."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from mbx.core import names
 from mbx.core.delivery import RETURNED, STAGE_LABELS, Stage
@@ -18,6 +18,11 @@ from mbx.store.history import OwnMessage
 from mbx.store.leases import LeaseRow
 from mbx.store.messages import Copy, Head
 from mbx.store.peers import PeerRow, Told
+
+LIVE_WAKE: Final = "live-wake"
+"""It would be woken."""
+LIVE_NEXT_PROMPT: Final = "live-next-prompt"
+"""It would see mail at its next prompt."""
 
 
 def reader(context: Context, tx: Tx, recipient: str) -> Reader:
@@ -121,11 +126,18 @@ def told_state(context: Context, peer: PeerRow, told: Told) -> str:
     return told.state if is_fresh else "unknown"
 
 
+def told_reach(state: str, told: Told | None) -> str:
+    """How a paired host says that one of its identities is reached, while `state` can be true."""
+    if state == "offline":
+        return "offline"
+    return told.reach if told and told.reach and state in ("live", "idle") else "unknown"
+
+
 def reached(is_live: bool, reach: Reach) -> str:
     """As a send would call it: who would see mail that wakes, if it were sent now, when."""
     if not is_live:
         return "offline"
-    return "live-wake" if reach.is_open else "live-next-prompt"
+    return LIVE_WAKE if reach.is_open else LIVE_NEXT_PROMPT
 
 
 def last_seen(context: Context, identity_no: int, saved_ms: int | None) -> str | None:

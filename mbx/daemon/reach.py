@@ -4,16 +4,28 @@ from typing import Final, NamedTuple
 
 from mbx.core.brake import Verdict
 from mbx.core.evidence import HARNESSES
+from mbx.core.limits import REST_TOLD_MS
 from mbx.daemon.wakes import Seen
 from mbx.daemon.wakes.brakes import Pause
 from mbx.store.leases import LeaseRow
+
+
+class Lasting(NamedTuple):
+    """What has been so for a while of a session: fit to be told to others, who hear of changes.
+
+    `is_idle`: it rests. `is_woken`: mail would wake it, now or when its turn or a pause ends.
+    """
+
+    is_idle: bool
+    is_woken: bool
 
 
 class Reach(NamedTuple):
     """How the holder of a lease can be reached.
 
     `way`: by which it would be woken, None for none. `is_idle`: None where nobody can say.
-    `is_refused`: it is closed for longer than a turn or the brake's usual pause.
+    `is_refused`: it is closed for longer than a turn or the brake's usual pause. `lasting`: None
+    where it was not looked at yet.
     """
 
     is_open: bool
@@ -21,6 +33,37 @@ class Reach(NamedTuple):
     way: str | None = None
     is_idle: bool | None = None
     is_refused: bool = False
+    lasting: Lasting | None = None
+
+    @property
+    def now(self) -> Lasting:
+        """What would be lasting if it stayed so."""
+        return Lasting(bool(self.is_idle), self.way is not None and not self.is_refused)
+
+
+class Standing(NamedTuple):
+    """What a session is told as, what it was last seen as, and since when (monotonic)."""
+
+    epoch: int
+    told: Lasting
+    last: Lasting
+    since_ms: int
+
+    @classmethod
+    def begun(cls, epoch: int, now: Lasting, now_ms: int) -> "Standing":
+        """Of a session that is looked at first: it does not rest yet."""
+        return cls(epoch, now._replace(is_idle=False), now, now_ms)
+
+    def seen(self, now: Lasting, now_ms: int) -> "Standing":
+        """The same after a look: a turn that begins ends a rest at once; all else has to last.
+
+        So a session is told to rest and to be at work again once in `REST_TOLD_MS` at most.
+        """
+        told = self.told._replace(is_idle=self.told.is_idle and now.is_idle)
+        if now != self.last:
+            return Standing(self.epoch, told, now, now_ms)
+        has_lasted = now_ms - self.since_ms >= REST_TOLD_MS
+        return self._replace(told=now if has_lasted else told)
 
 
 NOT_LIVE: Final = Reach(False, "no live session holds it")

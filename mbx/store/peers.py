@@ -53,7 +53,7 @@ _PRESENT_IDENTITIES: Final = (
     " AND (?1 IS NULL OR i.role = ?1) AND (?2 IS NULL OR p.label = ?2)"
     " AND i.name >= ?3 AND (i.name > ?3 OR p.label > ?4) ORDER BY i.name, p.label, i.no LIMIT ?5"
 )
-_DIRECTORY: Final = "SELECT state, cli, told_ms FROM directory WHERE identity_no = ?"
+_DIRECTORY: Final = "SELECT state, cli, told_ms, reach FROM directory WHERE identity_no = ?"
 _TOLD: Final = "SELECT identity_no, entry FROM directory_told WHERE peer_no = ?"
 
 
@@ -106,11 +106,15 @@ class NewPeer(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a paired host last told of one of its identities: `state`, `cli`, when (ms UTC)."""
+    """What a paired host last told of one of its identities: `state`, `cli`, when (ms UTC).
+
+    `reach`: how its holder is reached, None where it did not say.
+    """
 
     state: str
     cli: str | None
     told_ms: int
+    reach: str | None = None
 
 
 def add(tx: Tx, peer: NewPeer, now_ms: int) -> int:
@@ -339,9 +343,9 @@ def save_identity(
 def save_told(tx: Tx, identity_no: int, told: Told) -> None:
     """Replace what changes often of an identity of a paired host."""
     tx.run(
-        "INSERT INTO directory (identity_no, state, cli, told_ms) VALUES (?, ?, ?, ?)"
+        "INSERT INTO directory (identity_no, state, cli, told_ms, reach) VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT (identity_no) DO UPDATE SET state = excluded.state, cli = excluded.cli,"
-        " told_ms = excluded.told_ms",
+        " told_ms = excluded.told_ms, reach = excluded.reach",
         (identity_no, *told),
     )
 

@@ -217,7 +217,7 @@ def test_agents_are_found_by_words_role_and_project(desk: Desk) -> None:
         assert [one["name"] for one in found["agents"]] == ["ben"], options
         assert found["next_after"] is None
     lines = ana.run("mbx agents rust").out.splitlines()
-    assert lines[0].split() == ["ADDRESS", "ROLE", "STATE", "CLI", "SEEN", "ABOUT"]
+    assert lines[0].split() == ["ADDRESS", "ROLE", "STATE", "CLI", "REACH", "SEEN", "ABOUT"]
     assert lines[1].endswith("Rust reviews")
     assert " live " in lines[1]
     assert ana.run("mbx agents --project /nowhere").out == "nobody like that\n"

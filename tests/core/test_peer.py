@@ -290,7 +290,8 @@ def test_each_field_of_an_entry_is_checked() -> None:
     tried = 0
     for name, value in whole.items():
         without = {key: one for key, one in whole.items() if key != name}
-        assert OF_DIRECTORY.refuses(OF_DIRECTORY.content(identities=[without]))
+        refused = OF_DIRECTORY.refuses(OF_DIRECTORY.content(identities=[without]))
+        assert refused == (name != "reach")
         for other in hostile_to(value):
             free = name in {"description", "cli"} and isinstance(other, str | None)
             if free or (name == "role" and other in ("mbx", "lead", "00")):
@@ -305,6 +306,14 @@ def test_each_field_of_an_entry_is_checked() -> None:
         assert is_refused(description=text)
     for text in ("x" * 41, "", "x\ny", "\0"):
         assert is_refused(cli=text)
+
+
+@pytest.mark.parametrize("reach", [None, "live-wake", "live-next-prompt"])
+def test_how_somebody_is_reached_is_told_by_those_who_know(reach: str | None) -> None:
+    entry = ANA._replace(reach=reach)
+    assert peer.read_directory(OF_DIRECTORY.content((entry,))) == (entry,)
+    before = {key: one for key, one in entry._asdict().items() if key != "reach"}
+    assert peer.read_directory(OF_DIRECTORY.content(identities=[before])) == (ANA,)
 
 
 @pytest.mark.parametrize(("chars", "fits"), [(199, True), (200, True), (201, False)])

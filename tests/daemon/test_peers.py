@@ -13,6 +13,7 @@ from mbx.daemon import peerlist, relaying
 from mbx.daemon.effects import Paired, Ping
 from mbx.daemon.linkstate import LinkState, NetworkState, RoundTrip
 from mbx.daemon.methods import peers as method
+from mbx.daemon.reach import Lasting, Reach
 from mbx.store import hosts as host_rows
 from mbx.store import peers
 from mbx.store.hosts import HostRow
@@ -176,6 +177,68 @@ def _states(hosts: Hosts, message: str) -> set[str]:
 
 def _diagnosed(hosts: Hosts) -> str:
     return str(told(hosts.here, "diagnostics.show", mailbox="ben@lap")["remote"]["state"])
+
+
+def _ben(hosts: Hosts) -> tuple[str, str]:
+    agents = hosts.here.call(hosts.ana, "agents.list")["agents"]
+    [ben] = [one for one in agents if one["address"] == "ben@lap"]
+    remote = told(hosts.here, "diagnostics.show", mailbox="ben@lap")["remote"]
+    assert (remote["state"], remote["reach"]) == (ben["state"], ben["reach"])
+    return ben["state"], ben["reach"]
+
+
+def _tell(hosts: Hosts, lasting: Lasting | None) -> int:
+    """The other host sees its session so; how many records it has for us because of that."""
+    seen, before = Reach(False, "", lasting=lasting), hosts.there.stream("desk").out_seq
+    hosts.there.dispatcher._reach = lambda row, thread: seen
+    hosts.there.tell()
+    count = hosts.there.stream("desk").out_seq - before
+    settle(hosts.here, hosts.there)
+    return count
+
+
+def test_whether_somebody_there_rests_and_how_it_is_reached_is_its_hosts_word(
+    hosts: Hosts,
+) -> None:
+    hosts.link = LinkState(True, 990_000, None, 0, None)
+    theirs = hosts.link._replace(names_run=True)
+    hosts.there.dispatcher._link = lambda peer_no: theirs
+    assert _ben(hosts) == ("live", "unknown")
+    assert _tell(hosts, None) == 0  # nothing that it did not say before
+    assert _tell(hosts, Lasting(False, False)) == 1
+    assert _ben(hosts) == ("live", "live-next-prompt")
+    assert _tell(hosts, Lasting(True, True)) == 1
+    assert _ben(hosts) == ("idle", "live-wake")
+    assert _tell(hosts, Lasting(True, True)) == 0
+    hosts.link = DOWN
+    hosts.here.connection.execute("UPDATE peers SET seen_ms = 1")
+    assert _ben(hosts) == ("unknown", "unknown")
+    hosts.link = LinkState(True, 990_000, None, 0, None)
+    hosts.there.call(hosts.ben, "identity.release")
+    assert _tell(hosts, Lasting(True, True)) == 1
+    assert _ben(hosts) == ("offline", "offline")
+
+
+def test_a_host_that_does_not_name_its_run_is_told_who_rests_and_not_how_it_is_reached(
+    hosts: Hosts,
+) -> None:
+    hosts.link = LinkState(True, 990_000, None, 0, None)
+    theirs: LinkState | None = hosts.link
+    hosts.there.dispatcher._link = lambda peer_no: theirs
+    assert _tell(hosts, Lasting(False, True)) == 0
+    assert _ben(hosts) == ("live", "unknown")
+    assert _tell(hosts, Lasting(True, True)) == 1
+    assert _ben(hosts) == ("idle", "unknown")
+    theirs = hosts.link._replace(names_run=True)  # it was upgraded
+    assert _tell(hosts, Lasting(True, True)) == 1
+    assert _ben(hosts) == ("idle", "live-wake")
+    theirs = None  # without a link nothing is said again
+    assert _tell(hosts, Lasting(True, True)) == 0
+    assert _tell(hosts, Lasting(False, True)) == 1
+    assert _ben(hosts) == ("live", "unknown")
+    theirs = hosts.link._replace(names_run=True)
+    assert _tell(hosts, Lasting(False, True)) == 1
+    assert _ben(hosts) == ("live", "live-wake")
 
 
 @pytest.mark.parametrize(("past_ms", "state"), [(-1, "live"), (0, "unknown"), (1, "unknown")])

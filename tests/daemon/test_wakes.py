@@ -11,6 +11,7 @@ from mbx.core.errors import MbxError
 from mbx.core.evidence import Process
 from mbx.core.lease import Lease, LeaseState
 from mbx.core.limits import (
+    REST_TOLD_MS,
     WAKE_ANNOUNCED_MAX,
     WAKE_DAY_MS,
     WAKE_GAP_MS,
@@ -26,7 +27,7 @@ from mbx.daemon.context import Answer
 from mbx.daemon.dispatch import Work
 from mbx.daemon.gate import Caller
 from mbx.daemon.holders import Target
-from mbx.daemon.reach import NOT_LIVE, Reach
+from mbx.daemon.reach import NOT_LIVE, Lasting, Reach
 from mbx.daemon.wakes import Seen, Told
 from mbx.daemon.wakes.brakes import Brakes
 from mbx.daemon.watching import Watchers
@@ -552,3 +553,26 @@ def test_so_many_wakes_are_remembered(more: int) -> None:
     desk.do(lambda tx: wakes.forget_old(tx, desk.world.now_ms() + 2 * WAKE_DAY_MS + 1))
     assert desk.rows("SELECT count(*) FROM wakes") == [(0,)]
     desk.close()
+
+
+# -- what lasts -----------------------------------------------------------------------------------
+
+AT_WORK, RESTS = Lasting(False, True), Lasting(True, True)
+
+
+async def lasting(scene: Scene, seen: Seen, pass_ms: int = 0) -> Lasting | None:
+    """What is to be told of ben after a time, and a look that sees this of his session."""
+    scene.desk.world.pass_ms(pass_ms)
+    scene.way.seen = seen
+    await scene.worker.look_at_sessions()
+    return scene.reach("ben").lasting
+
+
+async def test_of_another_holder_nothing_has_lasted(scene: Scene) -> None:
+    await lasting(scene, Seen("idle"))
+    assert await lasting(scene, Seen("idle"), REST_TOLD_MS) == RESTS
+    scene.desk.call(BEN, "identity.release")
+    assert scene.reach("ben").lasting is None
+    scene.desk.call(BEN, "identity.claim", name="ben")
+    assert scene.reach("ben").lasting is None
+    assert await lasting(scene, Seen("idle")) == AT_WORK

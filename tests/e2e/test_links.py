@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mbx.daemon.peerlist import REASONS
+from tests.support.clients import Claude
 from tests.support.daemon import Agent, Daemon, Line, RefusedError, fresh_home
 from tests.support.hosts import (
     PairedHost,
@@ -76,6 +77,21 @@ def two() -> Iterator[Two]:
         here = PairedHost(stack.enter_context(fresh_home()), "desk")
         there = PairedHost(stack.enter_context(fresh_home()), "lap")
         yield Two(stack, here, there)
+
+
+def test_each_host_is_told_how_the_agents_of_the_other_are_reached(two: Two) -> None:
+    def reached(name: str) -> str:
+        return str(addresses(two.ana)[f"{name}@lap"]["reach"])
+
+    with Claude(two.there.daemon.socket_path) as claude, claude.registered("cleo") as cleo:
+        until(lambda: "cleo@lap" in addresses(two.ana), "cleo is known here")
+        own = until(lambda: addresses(two.ben)["cleo@lap"]["state"] == "idle", "cleo is looked at")
+        assert own
+        cleo.call("identity.set", description="somebody to wake")  # else within a minute
+        until(lambda: reached("cleo") == "live-wake", "it is told that cleo would be woken")
+        assert addresses(two.ana)["cleo@lap"]["state"] == "live"  # it has not rested for long
+        assert reached("ben") == "live-next-prompt"
+    until(lambda: reached("cleo") == "offline", "it is told that cleo has ended")
 
 
 def test_mail_and_receipts_travel_between_two_daemons(two: Two) -> None:

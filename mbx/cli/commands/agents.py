@@ -46,8 +46,10 @@ def agents(
     """List identities with their role and whether somebody is there now.
 
     QUERY is words that all occur in name, role, description or card, in any case. It needs no
-    lease and changes nothing. What a paired host says of its agents is its own word, as of when it
-    was last heard of.
+    lease and changes nothing. REACH says when mail of a kind that wakes is seen: the session is
+    woken, or sees it at its next prompt. What a paired host says of its agents is its own word, as
+    of when it was last heard of; that one rests, or is reached otherwise, when it has lasted for
+    five minutes.
     """
     asked = {
         "host": host,
@@ -64,10 +66,14 @@ def agents(
         return
     rows = [_row(entry, session.now_ms()) for entry in answer["agents"]]
     if rows:
-        heads = ("ADDRESS", "ROLE", "STATE", "CLI", "SEEN", "ABOUT")
-        session.output.table(heads, rows, flexible=5)
+        heads = ("ADDRESS", "ROLE", "STATE", "CLI", "REACH", "SEEN", "ABOUT")
+        session.output.table(heads, rows, flexible=6)
     else:
         session.output.text("nobody like that" if any(asked.values()) else "nobody is here yet")
+
+
+_REACHES = {"live-wake": "woken", "live-next-prompt": "next prompt"}
+"""When mail of a kind that wakes is seen; of nobody who is there, nothing is said."""
 
 
 def _row(entry: JsonObject, now_ms: int) -> list[str]:
@@ -77,6 +83,7 @@ def _row(entry: JsonObject, now_ms: int) -> list[str]:
         cell(entry.get("role")),
         cell(entry.get("state")),
         cell(entry.get("cli")),
+        cell(_REACHES.get(entry.get("reach") or "")),
         ago(entry.get("last_seen"), now_ms),
         cell(entry.get("description") or card.partition("\n")[0]),
     ]

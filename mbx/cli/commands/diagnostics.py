@@ -107,7 +107,9 @@ def _remote(remote: JsonObject, now_ms: int) -> str:
     host = remote["host"]
     told = ago(remote.get("told_at"), now_ms)
     link = f"{cell(host['label'])} is {cell(host['state'])}, {cell(host['queued'])} wait for it"
-    return f"{cell(remote.get('state'))} by its host's word, {told}; {link}"
+    state, reach = cell(remote.get("state")), cell(remote.get("reach"))
+    seen = state if reach in (state, "-") else f"{state} ({reach})"
+    return f"{seen} by its host's word, {told}; {link}"
 
 
 def _wake(wake: JsonObject, now_ms: int) -> str:

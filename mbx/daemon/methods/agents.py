@@ -123,6 +123,7 @@ def _entry(context: Context, tx: Tx, identity: IdentityRow, row: LeaseRow) -> Re
 def _entry_elsewhere(context: Context, tx: Tx, identity: IdentityRow, label: str) -> Result:
     """As its own host told it last."""
     told, peer = peers.told(tx, identity.no), peers.by_no(tx, identity.peer_no or 0)
+    state = listing.told_state(context, peer, told) if told else "unknown"
     return {
         "name": identity.name,
         "host": label,
@@ -130,8 +131,8 @@ def _entry_elsewhere(context: Context, tx: Tx, identity: IdentityRow, label: str
         "role": identity.role,
         "description": identity.description,
         "cli": told.cli if told else None,
-        "state": listing.told_state(context, peer, told) if told else "unknown",
-        "reach": "remote",
+        "state": state,
+        "reach": listing.told_reach(state, told),
         "reach_detail": None,
         "project": None,
         "card": None,

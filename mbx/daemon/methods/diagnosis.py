@@ -108,6 +108,7 @@ def _found(context: Context, tx: Tx, identity: IdentityRow, rows: int) -> Result
 def _remote(context: Context, tx: Tx, identity: IdentityRow, peer: PeerRow, rows: int) -> Result:
     """A mailbox of a paired host: what its host told of it, and the mail from here to it."""
     told = peers.told(tx, identity.no)
+    state = listing.told_state(context, peer, told) if told else None
     return {
         "status": REMOTE,
         "mailbox": peer.address(identity.name),
@@ -115,7 +116,8 @@ def _remote(context: Context, tx: Tx, identity: IdentityRow, peer: PeerRow, rows
         "lease": None,
         "remote": {
             "host": peerlist.shown(context, tx, peer),
-            "state": listing.told_state(context, peer, told) if told else None,
+            "state": state,
+            "reach": listing.told_reach(state or "unknown", told),
             "cli": told.cli if told else None,
             "told_at": rfc3339(told.told_ms) if told else None,
         },

@@ -23,7 +23,7 @@ from mbx.daemon.dispatch import Work
 from mbx.daemon.holders import Target
 from mbx.daemon.host import Host
 from mbx.daemon.journal import whence
-from mbx.daemon.reach import NOT_LIVE, Reach, of_session
+from mbx.daemon.reach import NOT_LIVE, Reach, Standing, of_session
 from mbx.daemon.wakes import Seen, Told, Way
 from mbx.daemon.wakes.brakes import Brakes
 from mbx.daemon.watching import Watchers
@@ -96,6 +96,7 @@ class Wakes:
         self._announcements = announcements
         self._log = log
         self._seen: dict[int, tuple[Target, Seen]] = {}
+        self._lasting: dict[int, Standing] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._again: set[int] = set()
         self._timers: dict[int, asyncio.TimerHandle] = {}
@@ -188,6 +189,10 @@ class Wakes:
     async def look_at_sessions(self) -> None:
         """See which sessions can be woken now; one that is idle again may have mail waiting."""
         asked = [one for one in self._sessions.targets() if self._way_of(one) is not None]
+        await self._look_at_those(asked)
+        self._note_what_lasts()
+
+    async def _look_at_those(self, asked: list[Target]) -> None:
         if not asked:
             self._seen.clear()
             return
@@ -199,6 +204,16 @@ class Wakes:
             if is_open_again and seen.is_open:
                 self._brakes.is_idle_again(one.identity_no)
                 self.look((one.identity_no,))
+
+    def _note_what_lasts(self) -> None:
+        """Of each session, for those who are told of changes only."""
+        now_ms, known, self._lasting = self._world.monotonic_ms(), self._lasting, {}
+        for target in self._sessions.targets():
+            now, no = self._reach_of(target, None).now, target.identity_no
+            before = known.get(no)
+            if before is None or before.epoch != target.epoch:
+                before = Standing.begun(target.epoch, now, now_ms)
+            self._lasting[no] = before.seen(now, now_ms)
 
     def _look_at(self, target: Target) -> Seen:
         """In a thread. Whatever goes wrong inside a way, there is none then."""
@@ -411,15 +426,21 @@ class Wakes:
         target = self._sessions.target(row.identity_no)
         if target is None or target.epoch != row.lease.epoch:
             return NOT_LIVE
-        waits = bool(self._watchers.of(row.identity_no))
-        known = self._seen.get(row.identity_no)
+        known = self._lasting.get(row.identity_no)
+        lasting = known.told if known is not None and known.epoch == target.epoch else None
+        return self._reach_of(target, thread)._replace(lasting=lasting)
+
+    def _reach_of(self, target: Target, thread: str | None) -> Reach:
+        identity_no = target.identity_no
+        waits = bool(self._watchers.of(identity_no))
+        known = self._seen.get(identity_no)
         seen = known[1] if known is not None and known[0] == target else None
         return of_session(
             target.cli,
             WATCH if waits else target.cli if self._way_of(target) else None,
             seen,
-            self._brakes.pause(row.identity_no, target.epoch),
-            self._closed(row.identity_no, thread),
+            self._brakes.pause(identity_no, target.epoch),
+            self._closed(identity_no, thread),
             self._world.monotonic_ms(),
         )
 
