@@ -4,12 +4,15 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Desk
+from tests.support import launchctl
 from tests.support.patience import looks
 from tests.support.usermanager import UserManager, missing, user_manager
 
@@ -214,3 +217,53 @@ def test_a_machine_without_a_manager_is_told_what_to_run(own_desk: Desk) -> None
     assert done.returncode == 2
     assert "mbx daemon run" in done.stderr
     assert os.listdir(own_desk.home.parent) == ["only"]
+
+
+AS_ON_MACOS = """
+import sys
+sys.platform = "darwin"
+from mbx.cli.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+"""The command line, where it asks what it runs on."""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(60)
+def test_on_macos_launchd_is_asked_in_its_own_words(own_desk: Desk) -> None:
+    folder = own_desk.home.parent / "programs"
+    folder.mkdir(parents=True)
+    shutil.copy(launchctl.__file__, folder / "launchctl.py")
+    script = f'#!/bin/sh\nexec {sys.executable} {folder}/launchctl.py "$@"\n'
+    (folder / "launchctl").write_text(script)
+    (folder / "launchctl").chmod(0o755)
+    own_desk.env["PATH"] = f"{folder}:{own_desk.env['PATH']}"
+
+    def command(*words: str) -> dict[str, object]:
+        done = subprocess.run(
+            [sys.executable, "-c", AS_ON_MACOS, "daemon", *words, "--json"],
+            env=own_desk.env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        told: dict[str, object] = json.loads(done.stdout)
+        return told
+
+    before = command("start")["pid"]
+    told = command("install")
+    assert told["pid"] == own_desk.status()["pid"] != before
+    assert str(told["path"]).startswith(f"{own_desk.home.parent}/Library/LaunchAgents/mbx-")
+    assert told["steps"] == []
+    again = command("install")
+    assert (again["act"], again["pid"]) == ("unchanged", told["pid"])
+    stopped = command("stop")
+    assert stopped["service"] == told["service"]
+    assert own_desk.status()["running"] is False
+    assert command("restart")["pid"] != told["pid"]
+    assert command("install")["pid"] == own_desk.status()["pid"]
+    assert command("uninstall")["act"] == "remove"
+    assert own_desk.status()["running"] is False
+    assert not os.path.exists(str(told["path"]))
