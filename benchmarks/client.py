@@ -1,7 +1,8 @@
 """A process that looks like an agent CLI: it holds an identity, and times what it starts.
 
 Started as ``claude client.py SOCKET NAME``: it reads one JSON object a line, with `argv`, `input`,
-`remove` (a file, before each run) and `count`, and answers with the seconds of each run.
+`remove` (a file, before each run), `restore` (files and what is in them, likewise) and `count`, and
+answers with the seconds of each run.
 """
 
 import json
@@ -41,6 +42,10 @@ def _run_s(asked: dict) -> float:  # type: ignore[type-arg]
     """Seconds from start to end of a program that has its input in a file."""
     if asked["remove"] and os.path.exists(asked["remove"]):
         os.unlink(asked["remove"])
+    for path, text in asked["restore"].items():
+        with open(f"{path}.bench", "w") as file:
+            file.write(text)
+        os.replace(f"{path}.bench", path)
     files = [
         (os.POSIX_SPAWN_OPEN, 0, asked["input"], os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, asked["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),

@@ -28,7 +28,8 @@ _WAIT_S: Final = 10.0
 class _Program:
     """What is timed: its words, for which client, whether it prints, what is removed before.
 
-    `event` is the file that it has as its standard input.
+    `event` is the file that it has as its standard input. `is_told_again`: its session is shown
+    before each run what it was shown at first, since what was announced is shown no more.
     """
 
     argv: list[str]
@@ -36,6 +37,7 @@ class _Program:
     speaks: bool = False
     remove: str = ""
     event: str = "event.json"
+    is_told_again: bool = False
 
 
 def run(workshop: Workshop, report: Report) -> None:
@@ -65,31 +67,40 @@ def _times(workshop: Workshop, case: str, names: Sequence[str]) -> dict[str, lis
     (home / "bin").mkdir(mode=0o700)
     for script in scripts(paths):
         (home / "bin" / script.name).write_text(script.content)
-    (home / "event.json").write_text(json.dumps(_event(home, prompt="x" * 2_000)))
-    writing = {"file_path": "/etc/hosts", "content": 'print("x")\n' * 30}
-    (home / "tool.json").write_text(json.dumps(_event(home, tool_name="Write", tool_input=writing)))
     times: dict[str, list[float]] = defaultdict(list)
     with Daemon(home) as daemon, _client(daemon, "quiet") as quiet, _client(daemon, "busy") as busy:
         folder, clients = Path(paths.snapshots_dir()), {"quiet": quiet, "busy": busy}
         _send(daemon)
         _await(folder / busy.own, "busy: 1 unread")
         _await(folder / quiet.own, "mbx quiet")
+        shown = (folder / busy.own).resolve()
+        again = {str(shown): shown.read_text()}
+        _write_events(home, shown.read_text().split("\n")[1])
         programs = _programs(home / "bin", folder / f"{busy.own}.told")
+        if "prints" in names:  # the daemon has taken back what is shown once, before it is timed
+            busy.ask(_asked(home, programs["prints"], again, 1))
+            _await_other(shown, again[str(shown)])
         for number in workshop.rounds():
             workshop.say(f"{case} round {number + 1}")
             for name in names:
                 program = programs[name]
-                asked = {
-                    "argv": program.argv,
-                    "input": str(home / program.event),
-                    "output": str(home / "output"),
-                    "speaks": program.speaks,
-                    "remove": program.remove,
-                    "count": workshop.scale.commands,
-                }
+                asked = _asked(home, program, again, workshop.scale.commands)
                 seconds = clients[program.client].ask(asked)
                 times[name].append(statistics.median(seconds) * 1_000)
     return times
+
+
+def _asked(home: Path, program: _Program, again: dict[str, str], count: int) -> dict[str, Any]:
+    """What `benchmarks/client.py` reads."""
+    return {
+        "argv": program.argv,
+        "input": str(home / program.event),
+        "output": str(home / "output"),
+        "speaks": program.speaks,
+        "remove": program.remove,
+        "restore": again if program.is_told_again else {},
+        "count": count,
+    }
 
 
 def _programs(folder: Path, told: Path) -> dict[str, _Program]:
@@ -102,12 +113,17 @@ def _programs(folder: Path, told: Path) -> dict[str, _Program]:
         "silent": _Program(hook),
         "guard": _Program(guard, event="tool.json"),
         "line": _Program(line, "busy", speaks=True),
-        "prints": _Program(hook, "busy", speaks=True, remove=str(told)),
+        "prints": _Program(hook, "busy", speaks=True, remove=str(told), is_told_again=True),
     }
 
 
-def _event(home: Path, **more: Any) -> dict[str, Any]:
-    return {"session_id": "bench", "cwd": str(home), **more}
+def _write_events(home: Path, called: str) -> None:
+    """Of a session that is called so already: else the daemon would have to be told."""
+    told = {"session_id": called, "cwd": str(home)}
+    writing = {"file_path": "/etc/hosts", "content": 'print("x")\n' * 30}
+    tool = {"tool_name": "Write", "tool_input": writing}
+    (home / "event.json").write_text(json.dumps(told | {"prompt": "x" * 2_000}))
+    (home / "tool.json").write_text(json.dumps(told | tool))
 
 
 def _send(daemon: Daemon) -> None:
@@ -169,3 +185,12 @@ def _await(path: Path, words: str) -> None:
                 return
         time.sleep(0.01)
     raise RuntimeError(f"{path} does not say {words!r}")
+
+
+def _await_other(path: Path, text: str) -> None:
+    deadline = time.monotonic() + _WAIT_S
+    while time.monotonic() < deadline:
+        if path.read_text() != text:
+            return
+        time.sleep(0.01)
+    raise RuntimeError(f"{path} stays as it was")

@@ -63,6 +63,11 @@ def test_the_service_takes_the_daemon_over_keeps_it_and_gives_it_back(manager: U
     again = said(manager, "daemon", "install")
     assert (again["act"], again["pid"]) == ("unchanged", told["pid"])
 
+    manager.control("disable", UNIT)
+    assert checks(manager) == [("warn", "mbx daemon install")]
+    told = said(manager, "daemon", "install")
+    assert (manager.control("is-enabled", UNIT), told["pid"]) == ("enabled", manager.main_pid(UNIT))
+
     restarted = said(manager, "daemon", "restart")["pid"]
     assert restarted == manager.main_pid(UNIT) != told["pid"]
 

@@ -46,13 +46,15 @@ def install(session: Session, dry_run: bool) -> int:
     if not said.is_done:
         first = ["mbx daemon stop"] if running(session) is not None else []
         steps = [*first, *installer.shown((manager.probe(), *acts))]
-        told = _told(manager, job, change, steps=steps, why=said.why)
+        told = _told(manager, job, change, steps=steps, why=f"{_UNREACHED}: {said.why}")
         _tell(session, told, change)
         return 1
     _put_under(session, manager, job, change)
-    told = _told(manager, job, change, pid=pid_under(session, manager, job))
-    beyond = manager.beyond(_user())
-    told["steps"] = [beyond] if beyond else []
+    pid, beyond = pid_under(session, manager, job), manager.beyond(_user())
+    if pid is None:  # it ended, since another one has the lock
+        told = _told(manager, job, change, steps=["mbx daemon restart"], why=_PASSED_BY)
+    else:
+        told = _told(manager, job, change, steps=[beyond] if beyond else [], pid=pid)
     _tell(session, told, change)
     return 0
 
@@ -83,7 +85,7 @@ def uninstall(session: Session, dry_run: bool) -> int:
     installer.run_all(manager.forget(job), session.environ)
     told = _told(manager, job, change)
     if not said.is_done:
-        told["why"] = said.why
+        told["why"] = f"{_UNREACHED}: {said.why}"
         told["steps"] = ["mbx daemon stop"] if running(session) else []
     _tell(session, told, change)
     return 0
@@ -108,8 +110,8 @@ def _put_under(session: Session, manager: Manager, job: Job, change: Change) -> 
     """
     now = running(session)
     under = pid_under(session, manager, job)
-    is_there = now is not None and now == under
-    if is_there and change.act == "unchanged":
+    is_wanted = all(map(os.path.lexists, manager.left(job, change.path)))
+    if now is not None and now == under and is_wanted and change.act == "unchanged":
         return
     if now is not None:
         stop_daemon(session)
@@ -172,23 +174,29 @@ def _tell(session: Session, told: JsonObject, change: Change) -> None:
             f"running  process {told['pid']}, started by {name}; it starts with your session"
         )
     if told["why"]:
-        lines.append(f"the service manager cannot be reached: {cell(told['why'])}")
+        lines.append(cell(told["why"]))
     if told["steps"]:
         lines += [_INTRO[_occasion(told)], *(f"  {cell(step)}" for step in told["steps"])]
     session.output.text(*lines)
 
 
 def _occasion(told: JsonObject) -> str:
+    """The key of `_INTRO`."""
     if told["dry_run"]:
         return "dry-run"
-    if told["why"]:
-        return "removed" if told["act"] == "remove" else "unreached"
-    return "beyond"
+    if told["why"] is None:
+        return "beyond"
+    if told["act"] == "remove":
+        return "removed"
+    return _PASSED_BY if told["why"] == _PASSED_BY else _UNREACHED
 
 
+_UNREACHED: Final = "the service manager cannot be reached"
+_PASSED_BY: Final = "another command started the daemon meanwhile"
 _INTRO: Final = {
     "dry-run": "and would run:",
-    "unreached": "in a session of yours that has one (log in, no sudo or su), run:",
+    _UNREACHED: "in a session of yours that has one (log in, no sudo or su), run:",
+    _PASSED_BY: "to have the service run it:",
     "removed": "the daemon still runs; to end it:",
     "beyond": "to have it run without a login too:",
 }
