@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -210,6 +211,10 @@ def own_word(daemon: Daemon) -> str | None:
     return reason
 
 
+def says(daemon: Daemon, reason: str) -> bool:
+    return own_word(daemon) == reason
+
+
 def test_two_copies_of_a_home_that_run_at_once_are_stopped_until_the_owner_has_acted() -> None:
     with ExitStack() as stack:
         here = PairedHost(stack.enter_context(fresh_home()), "desk")
@@ -223,7 +228,7 @@ def test_two_copies_of_a_home_that_run_at_once_are_stopped_until_the_owner_has_a
             until(lambda: only_peer(there.daemon)["state"] == "stopped", "it is found")
             heard = REASONS["copies-of-us"]
             for one in (here.daemon, copy):  # by a call of its own, which the other's delays
-                until(lambda one=one: own_word(one) == heard, "both hear of it")
+                until(partial(says, one, heard), "both hear of it")
         told = only_peer(there.daemon)
         assert told["reason"] == REASONS["copies-of-peer"]
         assert "mbx peers addr desk" in told["next"]
