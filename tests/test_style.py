@@ -96,6 +96,8 @@ COVERED_BY: dict[str, str] = {
     "mbx.daemon.watching": "e2e/test_watch.py",
     "mbx.daemon.wakes.claude": "e2e/test_wakes.py",
     "mbx.daemon.wakes.codex": "e2e/test_wakes.py",
+    "mbx.daemon.wakes.brakes": "daemon/test_wakes.py",
+    "mbx.daemon.wakes.command": "e2e/test_wakes.py",
     "mbx.daemon.wakes.kimi": "e2e/test_kimi_web.py",
     "mbx.daemon.wakes.opencode": "e2e/test_offers.py",
     "mbx.hooks.waiting": "e2e/test_waiting_hooks.py",

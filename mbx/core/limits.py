@@ -140,6 +140,8 @@ WAKE_LOOK_MS: Final = 1000
 """For what a client's own server on this machine says of a session; other looks wait for it."""
 WAKE_MODE_MAX_CHARS: Final = 64
 """Of the word by which a client names how it treats prompts for permission."""
+WAKE_NOTICE_MS: Final = 2 * 60 * 1000
+"""So long mail waits in a session that nothing reaches until a person is told of it."""
 WAKES_AT_ONCE_MAX: Final = 8
 """Sessions that are being woken at the same time."""
 WAKE_ANNOUNCED_MAX: Final = 1_000

@@ -21,6 +21,13 @@ def notice(waiting: int, name: str) -> str:
     return f"mbx: {many} for {name}; call mbx_inbox"
 
 
+def notice_words(text: str) -> str:
+    """For a person: the count and the name of such words, and what is to be done."""
+    return (
+        f"{text.removeprefix('mbx: ').partition(';')[0]}; its agent hears of it at your next prompt"
+    )
+
+
 def _mentions(body: str, name: str) -> bool:
     """``@name`` as a word of its own: not in an address, not the beginning of a longer name."""
     if f"@{name}" not in body:

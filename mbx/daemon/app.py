@@ -59,6 +59,7 @@ from mbx.daemon.tickets import Tickets
 from mbx.daemon.wakes.brakes import Brakes
 from mbx.daemon.wakes.claude import Claude
 from mbx.daemon.wakes.codex import Codex
+from mbx.daemon.wakes.desktop import Desktop
 from mbx.daemon.wakes.kimi import Kimi
 from mbx.daemon.wakes.opencode import OpenCode
 from mbx.daemon.watching import Watchers
@@ -220,6 +221,7 @@ class Daemon:
             brakes=brakes,
             announcements=self._snapshots,
             log=self._journal.write,
+            desktop=Desktop(),
         )
 
     async def serve(self, announce: Announce) -> None:

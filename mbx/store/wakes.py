@@ -44,7 +44,7 @@ _NEWEST: Final = (
 )
 _UNKNOWN: Final = (
     "SELECT i.name, count(*), max(w.at_ms) FROM wakes AS w JOIN identities AS i"
-    " ON i.no = w.identity_no WHERE w.outcome = 'unknown' AND w.at_ms > ?"
+    " ON i.no = w.identity_no WHERE w.outcome = 'unknown' AND w.way <> 'notice' AND w.at_ms > ?"
     " GROUP BY w.identity_no ORDER BY i.name LIMIT ?"
 )
 _OLD: Final = "SELECT no FROM wakes WHERE at_ms < ?1 OR no <= (SELECT max(no) - ?2 FROM wakes)"

@@ -6,19 +6,15 @@ a prompt that comes during a turn waits for its end there.
 """
 
 import asyncio
-import os
-import pwd
 import re
-import signal
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Final
 
 from mbx.core.evidence import Process, ProcessEntry, harness_of, own_id
-from mbx.core.limits import WAKE_COMMAND_MS
 from mbx.daemon import processes
 from mbx.daemon.holders import Target
 from mbx.daemon.wakes import Seen, Told
+from mbx.daemon.wakes.command import environment, program, run
 
 FOLDER: Final = "CODEX_HOME"
 """The variable that moves the client's folder."""
@@ -61,13 +57,13 @@ class Codex:
         """Run the command; its exit status is its word."""
         thread = self._thread(target)
         variables = await asyncio.to_thread(_variables, target.process)
-        program = await asyncio.to_thread(_program, target.process, variables)
-        if thread is None or program is None:
+        path = await asyncio.to_thread(_program, target.process, variables)
+        if thread is None or path is None:
             return Told("failed", _NO_THREAD if thread is None else _NO_PROGRAM)
         if not is_current() or processes.evidence(target.process) != "live":
             return Told("failed", _LEASE)
-        argv = (program, "queue", "--thread", thread, "--message", text)
-        return await _run(argv, _environment(variables))
+        argv = (path, "queue", "--thread", thread, "--message", text)
+        return await _run(argv, environment(variables))
 
     def _thread(self, target: Target) -> str | None:
         called = self._label(target.process, target.conversation) or target.called
@@ -75,31 +71,13 @@ class Codex:
         return called if not is_own and THREAD.fullmatch(called) else None
 
 
-async def _run(argv: tuple[str, ...], env: Mapping[str, str]) -> Told:
+async def _run(argv: tuple[str, ...], environ: Mapping[str, str]) -> Told:
     try:
-        started = await asyncio.create_subprocess_exec(
-            *argv,
-            env=env,
-            cwd="/",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        status = await run(argv, environ)
     except OSError:
         return Told("failed", _NOT_STARTED)
-    try:
-        async with asyncio.timeout(WAKE_COMMAND_MS / 1000):
-            status = await started.wait()
-    except TimeoutError:
-        return Told("unknown", _SLOW)
-    finally:
-        if started.returncode is None:  # its number is still its own
-            with suppress(ProcessLookupError):
-                os.killpg(started.pid, signal.SIGKILL)
-            await started.wait()
-    if status < 0:
-        return Told("unknown", _KILLED)
+    if status is None or status < 0:
+        return Told("unknown", _SLOW if status is None else _KILLED)
     return Told("admitted", _QUEUED) if status == 0 else Told("failed", _REFUSED)
 
 
@@ -113,12 +91,6 @@ def _variables(process: Process) -> dict[str, str]:
     return processes.variables(process, _NAMES) or {}
 
 
-def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """What the client's command needs, and nothing else of anybody's."""
-    home = variables.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
-    return {"PATH": os.defpath, "LANG": "C.UTF-8", "TERM": "dumb", **variables, "HOME": home}
-
-
 def _program(process: Process, variables: Mapping[str, str]) -> str | None:
     """The path of the program that the process was started as; None where that is a script."""
     entry = processes.read_entry(process.pid)
@@ -127,6 +99,4 @@ def _program(process: Process, variables: Mapping[str, str]) -> str | None:
     word = entry.argv[0]
     if word.rpartition("/")[2] != "codex":
         return None
-    folders = variables.get("PATH", os.defpath).split(":")
-    paths = (os.path.join(folder, word) for folder in folders) if "/" not in word else (word,)
-    return next((path for path in paths if os.path.isabs(path) and os.access(path, os.X_OK)), None)
+    return program(word, variables)

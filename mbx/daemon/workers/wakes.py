@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from mbx.core.brake import SPENDING, Verdict, Waiting
 from mbx.core.evidence import HARNESSES
-from mbx.core.limits import WAKE_COMMAND_MS, WAKE_TURN_MS, WAKES_AT_ONCE_MAX
+from mbx.core.limits import WAKE_COMMAND_MS, WAKE_NOTICE_MS, WAKE_TURN_MS, WAKES_AT_ONCE_MAX
 from mbx.daemon import announcing
 from mbx.daemon.announcing import Draft, Intent
 from mbx.daemon.context import Answer
@@ -37,6 +37,9 @@ LOOK_S: Final = 2.0
 
 WATCH: Final = "watch"
 """The way of a session that waits for mail on a connection."""
+
+NOTICE: Final = "notice"
+"""The way to a person, where nothing reaches the session."""
 
 _PUSHED: Final = "its connection that waits for mail was told"
 _GONE: Final = "its connection that waits for mail has ended"
@@ -85,6 +88,7 @@ class Wakes:
         brakes: Brakes,
         announcements: Announcements,
         log: Callable[..., None],
+        desktop: Way | None = None,
     ) -> None:
         self._host = host
         self._world = world
@@ -95,6 +99,9 @@ class Wakes:
         self._brakes = brakes
         self._announcements = announcements
         self._log = log
+        self._desktop = desktop
+        self._unreached: dict[int, tuple[int, int]] = {}
+        """Of a mailbox that nothing reaches: the epoch, and since when (monotonic) mail waits."""
         self._seen: dict[int, tuple[Target, Seen]] = {}
         self._lasting: dict[int, Standing] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -123,7 +130,8 @@ class Wakes:
         target = self._sessions.target(identity_no)
         if target is None or target.cli not in HARNESSES:
             return False
-        return self._way_of(target) is not None or bool(self._watchers.of(identity_no))
+        has_way = self._way_of(target) is not None or self._desktop is not None
+        return has_way or bool(self._watchers.of(identity_no))
 
     def _begin(self, identity_no: int) -> None:
         timer = self._timers.pop(identity_no, None)
@@ -216,12 +224,9 @@ class Wakes:
             self._lasting[no] = before.seen(now, now_ms)
 
     def _look_at(self, target: Target) -> Seen:
-        """In a thread. Whatever goes wrong inside a way, there is none then."""
+        """In a thread."""
         way = self._way_of(target)
-        try:
-            return way.look(target) if way is not None else Seen("none")
-        except Exception as error:  # noqa: BLE001  a client's oddity must not end the daemon
-            return Seen("none", f"{_INSIDE} ({type(error).__name__})")
+        return _looked(way, target) if way is not None else Seen("none")
 
     def _way_of(self, target: Target) -> Way | None:
         """Of a process with many conversations, only one that names them reaches the right one."""
@@ -246,6 +251,7 @@ class Wakes:
         waiting = await self._untold(target)
         is_held = self._brakes.is_held(identity_no, target.epoch, waiting)
         if not waiting or (is_held and not waits):  # who waits asks for it: nothing is repeated
+            self._unreached.pop(identity_no, None)
             return
         if self._is_braked(identity_no, waiting):
             return
@@ -302,13 +308,15 @@ class Wakes:
     async def _wake(self, target: Target, waiting: list[Waiting]) -> None:
         """Wake the session by its client's way, if it is seen to be idle."""
         way = self._way_of(target)
-        if way is None:
+        seen = Seen("none")
+        if way is not None:
+            seen = await asyncio.to_thread(self._look_at, target)
+            self._seen[target.identity_no] = (target, seen)
+        if way is None or not seen.is_open:
+            if seen.status == "busy" or not await self._notify(target, waiting):
+                self._leave_alone(target, seen)
             return
-        seen = await asyncio.to_thread(self._look_at, target)
-        self._seen[target.identity_no] = (target, seen)
-        if not seen.is_open:
-            self._leave_alone(target, seen)
-            return
+        self._unreached.pop(target.identity_no, None)
         if self._is_braked(target.identity_no, waiting):
             return  # meanwhile others were woken by the same thread
         draft = self._draft(target, target.cli, waiting)
@@ -319,6 +327,28 @@ class Wakes:
             if announced is not None and told.outcome != "admitted":
                 self._announcements.take_back(announced)
             await self._settle(draft, intent, told)
+
+    async def _notify(self, target: Target, waiting: list[Waiting]) -> bool:
+        """Tell the person at the desktop of mail that waits long and reaches nobody. Whether so."""
+        desktop = self._desktop
+        if desktop is None or not (await asyncio.to_thread(_looked, desktop, target)).is_open:
+            return False
+        now_ms = self._world.monotonic_ms()
+        epoch, since_ms = self._unreached.get(target.identity_no, (0, 0))
+        if epoch != target.epoch:
+            since_ms = now_ms
+            self._unreached[target.identity_no] = (target.epoch, since_ms)
+        due_ms = since_ms + WAKE_NOTICE_MS
+        if now_ms < due_ms:
+            self._later(target.identity_no, due_ms)
+            return False
+        draft = self._draft(target, NOTICE, waiting)
+        intent = await self._intend(draft)
+        if intent is None:
+            return False
+        self._unreached.pop(target.identity_no, None)
+        await self._settle(draft, intent, await self._try(desktop, target, intent.text))
+        return True
 
     async def _try(self, way: Way, target: Target, text: str) -> Told:
         """Whatever goes wrong inside a way, the outcome is known to be unknown."""
@@ -447,3 +477,11 @@ class Wakes:
     def _closed(self, identity_no: int, thread: str | None) -> Verdict:
         mailbox = self._brakes.of_mailbox(identity_no)
         return self._brakes.of_thread(thread) if mailbox.is_open else mailbox
+
+
+def _looked(way: Way, target: Target) -> Seen:
+    """In a thread. Whatever goes wrong inside a way, there is none then."""
+    try:
+        return way.look(target)
+    except Exception as error:  # noqa: BLE001  a client's oddity must not end the daemon
+        return Seen("none", f"{_INSIDE} ({type(error).__name__})")
