@@ -112,7 +112,7 @@ def resumed(session: Session, daemon: Daemon, name: str) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text() if path.is_file() else ""
     except OSError:  # replaced, or gone with its session
         return ""
 

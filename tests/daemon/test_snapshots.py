@@ -246,6 +246,18 @@ async def test_what_a_wake_is_telling_of_no_hook_announced(bench: Bench) -> None
     assert (await asyncio.wait_for(bench.announced.get(), 5))[1] == [11]
 
 
+async def test_a_wake_that_arrived_told_of_all_that_it_counted(bench: Bench) -> None:
+    bench.store.fact = unread(11, 12)
+    bench.worker.heed(granted(5))
+    await bench.settle()
+    announced = bench.worker.announce(Target(7, 3, 5, "claude", "conv", process(5), ""), [12])
+    assert announced is not None
+    bench.worker._look_what_was_told()
+    assert bench.announced.empty()
+    bench.worker.keep(announced)
+    assert (await asyncio.wait_for(bench.announced.get(), 5))[1] == [11, 12]
+
+
 async def test_who_is_not_known_or_says_anything_is_heard_in_vain(bench: Bench) -> None:
     bench.store.fact = unread(11)
     bench.worker.heed(granted(5))

@@ -270,7 +270,7 @@ async def test_what_a_hook_announced_wakes_nobody_and_its_sender_is_told(scene: 
 @pytest.mark.parametrize(
     ("outcome", "kept"),
     [
-        ("admitted", ["told"]),
+        ("admitted", ["told", "kept"]),
         ("unknown", ["told", "taken back"]),
         ("failed", ["told", "taken back"]),
     ],

@@ -87,6 +87,9 @@ class Hooks:
         self.kept.append("told")
         return Announced("", 1, 0)
 
+    def keep(self, announced: Announced) -> None:
+        self.kept.append("kept")
+
     def take_back(self, announced: Announced) -> None:
         self.kept.append("taken back")
 

@@ -98,7 +98,7 @@ class _Session:
     outdated: list[str] = field(default_factory=list)
     """What it was called before; those files go once there is the new one."""
     doubt: tuple[int, int] = (0, 0)
-    """Marks after the first, up to the second: a wake is telling of them, or has."""
+    """Marks after the first, up to the second: a wake is telling of them just now."""
     delivered: frozenset[int] = frozenset()
     """Of the messages that are shown those that nobody was told of, an earlier holder neither."""
     noted: frozenset[int] = frozenset()
@@ -271,9 +271,22 @@ class Snapshots:
         """The wake did not arrive for certain: hooks may say it."""
         with suppress(OSError):
             take_back(*announced)
-        for session in self._sessions.values():
-            if session.doubt == (announced.before, announced.newest):
-                session.doubt = (0, 0)
+        self._settled(announced)
+
+    def keep(self, announced: Announced) -> None:
+        """The wake arrived: its words counted all that was unread then, of whatever kind."""
+        for session in self._settled(announced):
+            self._note(session)
+
+    def _settled(self, announced: Announced) -> list[_Session]:
+        found = [
+            session
+            for session in self._sessions.values()
+            if session.doubt[1] and self._files.told_path(session.own) == announced.path
+        ]
+        for session in found:
+            session.doubt = (0, 0)
+        return found
 
     # -- what hooks told --------------------------------------------------------------------------
 

@@ -72,6 +72,9 @@ class Announcements(Protocol):
     def take_back(self, announced: Announced, /) -> None:
         """It was not, for certain."""
 
+    def keep(self, announced: Announced, /) -> None:
+        """It was."""
+
 
 class Wakes:
     """All wakes of one daemon. `ways`: agent CLI -> how its sessions are woken."""
@@ -300,8 +303,9 @@ class Wakes:
                 self._watchers.lost(key, watcher, refused[place])
             elif self._watchers.tell(key, watcher, intent.counts):
                 told += 1
-        if told:
-            self._announcements.announce(target, intent.nos)
+        announced = self._announcements.announce(target, intent.nos) if told else None
+        if announced is not None:
+            self._announcements.keep(announced)
         outcome = Told("admitted", _PUSHED) if told else Told("failed", _GONE)
         await self._settle(draft, intent, outcome)
 
@@ -324,7 +328,9 @@ class Wakes:
         if intent is not None:
             announced = self._announcements.announce(target, intent.nos)
             told = await self._try(way, target, intent.text)
-            if announced is not None and told.outcome != "admitted":
+            if announced is not None and told.outcome == "admitted":
+                self._announcements.keep(announced)
+            elif announced is not None:
                 self._announcements.take_back(announced)
             await self._settle(draft, intent, told)
 
