@@ -24,6 +24,7 @@ from tests.support.commandline import all_commands, needs_command, options_of
 from tests.support.rules import ROOT
 
 FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SCREEN = re.compile(r"^```text\n.*?^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
@@ -124,7 +125,11 @@ def test_every_relative_link_leads_to_a_file() -> None:
 
 
 def commands_in(text: str) -> Iterator[list[str]]:
-    """The words of each `mbx …` or `scripts/…` command in fenced blocks and inline code."""
+    """The words of each `mbx …` or `scripts/…` command in fenced blocks and inline code.
+
+    What a screen showed is nothing that readers type: a status line begins with `mbx` too.
+    """
+    text = SCREEN.sub("", text)
     blocks = FENCE.findall(text)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     spans = INLINE.findall(FENCE.sub("", text))
