@@ -21,7 +21,7 @@ from mbx.core.limits import (
 )
 from mbx.daemon import announcing
 from mbx.daemon.holders import Target
-from mbx.daemon.reach import NOT_LIVE, Lasting, Reach
+from mbx.daemon.reach import NOT_LIVE, Lasting
 from mbx.daemon.wakes import Seen, Told
 from mbx.store import leases, wakes
 from mbx.store.database import Tx
