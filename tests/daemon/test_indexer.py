@@ -105,6 +105,31 @@ async def test_a_search_that_comes_while_the_index_catches_up_waits_too(house: H
     assert await house.asked() == (MANY, MANY)
 
 
+async def test_once_it_is_quiet_the_batches_follow_on_each_other_until_somebody_writes(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(delay_s: float) -> None:
+        if delay_s:
+            waits.append(delay_s)
+        await sleep(delay_s)
+
+    monkeypatch.setattr(indexer.asyncio, "sleep", noted)
+    task = asyncio.create_task(house.committer.serve())
+    house.tasks.append(task)
+    await house.send()
+    batches = 0
+    while await house.indexer._step():
+        batches += 1
+    assert batches >= 3
+    assert len(waits) == 1, "one moment of quiet is enough for all of them"
+    await house.send()
+    await house.indexer._step()
+    assert len(waits) == 2, "somebody wrote: it looks again whether others do"
+
+
 async def test_others_get_their_turn_between_the_batches(house: House) -> None:
     order: list[str] = []
 

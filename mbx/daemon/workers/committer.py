@@ -94,9 +94,12 @@ class Committer:
         self._reads = _Queue(database.read, on_defect)
         # A reader waits for one unit and one sync, not for a whole group.
         self._writes = _Queue(lambda units: database.write(units, self._is_read_waiting), on_defect)
+        self.asked = 0
+        """How many writes were ever handed in."""
 
     def write(self, unit: Unit[Any], done: Done) -> None:
         """Run `unit` in the next group; `done` gets its outcome once that is synced."""
+        self.asked += 1
         self._writes.add(unit, done)
 
     def read(self, unit: Unit[Any], done: Done, *, brief: bool = False) -> None:

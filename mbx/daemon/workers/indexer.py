@@ -24,9 +24,13 @@ _BEHIND_MESSAGES: Final = 4_096
 _BEHIND_BATCH_MESSAGES: Final = 128
 """When so much is pending that it steps back behind nobody: more than a group of sends brings."""
 
-_IDLE_CHECK_S: Final = 0.02
-_PATIENCE_CHECKS: Final = 10
-"""So often it steps back behind waiting sends before it takes its turn among them."""
+_QUIET_S: Final = 0.005
+"""When nobody has written for so long, it is quiet, until somebody writes again."""
+
+_NEVER: Final = -1
+
+_PATIENCE_CHECKS: Final = 40
+"""So often it steps back behind those who write before it takes its turn among them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +53,8 @@ class Indexer:
         self._followers: list[_Follower] = []
         self._is_behind = True
         self._left = 0
+        self._quiet_since = _NEVER
+        """How many writes had been asked for when it was last seen to be quiet."""
 
     def wake(self) -> None:
         """There are new messages."""
@@ -84,9 +90,12 @@ class Indexer:
         count = await self._count()
         asked = [one for one in self._followers if one.until is None]
         self._work.clear()
+        was_quiet = self._is_quiet
         outcome: Outcome[Progress] = await self._committer.written(
             lambda tx: search.index_some(tx, count)
         )
+        if was_quiet:
+            self._quiet_since += 1  # the batch itself disturbs nobody
         if not isinstance(outcome, Committed):
             self._let_go(lambda one: True, outcome.error)
             return False
@@ -102,7 +111,7 @@ class Indexer:
         """How many messages the next batch has at most."""
         if self._left > _BEHIND_MESSAGES:
             return _LARGE_BATCH_MESSAGES if self._committer.unused else _BEHIND_BATCH_MESSAGES
-        return _LARGE_BATCH_MESSAGES if await self._is_quiet() else _SMALL_BATCH_MESSAGES
+        return _LARGE_BATCH_MESSAGES if await self._await_quiet() else _SMALL_BATCH_MESSAGES
 
     def _let_go(self, which: Callable[[_Follower], bool], refusal: Exception | None = None) -> None:
         """Let those follow who have what they asked for, or refuse them."""
@@ -119,16 +128,19 @@ class Indexer:
     def _give_up(self, impatient: _Follower) -> None:
         self._let_go(lambda one: one is impatient, _too_far_behind(self._left))
 
-    async def _is_quiet(self) -> bool:
-        """Wait a little for a moment in which nobody sends; False when there was none."""
+    @property
+    def _is_quiet(self) -> bool:
+        """Nobody has written since it was seen to be quiet."""
+        return self._quiet_since == self._committer.asked
+
+    async def _await_quiet(self) -> bool:
+        """Wait a little for a moment in which nobody writes; False when there was none."""
         for _ in range(_PATIENCE_CHECKS):
-            if self._followers:
+            if self._is_quiet or self._followers:
                 return True
-            was_idle = self._committer.idle
-            await asyncio.sleep(_IDLE_CHECK_S)
-            if was_idle and self._committer.idle:
-                return True
-        return False
+            self._quiet_since = self._committer.asked if self._committer.idle else _NEVER
+            await asyncio.sleep(_QUIET_S)
+        return self._is_quiet
 
 
 def _too_far_behind(left: int) -> MbxError:
