@@ -190,6 +190,9 @@ WINDOW_RECORDS_MAX: Final = 256
 WINDOW_MAX_BYTES: Final = 4 * 1024 * 1024
 """Likewise their frames; one record is always let through."""
 
+OFFERED_AT_ONCE_MAX_BYTES: Final = 64 * 1024
+"""Messages that wait for a peer count as offered with the send as long as one frame takes them."""
+
 COMMIT_PIECE_BYTES: Final = 64 * 1024
 """Of a peer's records, for one unit of work: whoever else needs the store comes in between."""
 

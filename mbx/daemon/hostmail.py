@@ -57,7 +57,7 @@ def write(
         thread=place.thread or record.id,
         reply_no=place.reply_no,
     )
-    return deliver(tx, new, draft, [Recipient(to, leases.find(tx, to.no))])
+    return deliver(context, tx, new, draft, [Recipient(to, leases.find(tx, to.no))])
 
 
 def has_said(tx: Tx, subject: str, word: str) -> bool:

@@ -114,7 +114,7 @@ def deliver(
         root_ms=letter.root_ms,
         owner_key=key_id,
     )
-    effects = posting.deliver(tx, new, letter.draft, recipients)
+    effects = posting.deliver(context, tx, new, letter.draft, recipients)
     audit.append(
         tx,
         at_ms=context.moment.now_ms,

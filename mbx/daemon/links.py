@@ -54,6 +54,8 @@ _BREACHES = frozenset({"malformed", "protocol", "wrong-host", *STOPS})
 """Codes of our own `bye` after which the peer may call less often for a while."""
 _EARLY_MAX = 2
 """Nobody says more than its hello and its verdict before it has heard ours."""
+_FEW_PLACES = 8
+"""So many are read on the loop."""
 _RETRY_MS = 5_000
 """When a place is offered again that a full disk refused."""
 
@@ -93,6 +95,8 @@ class _Peer:
     row: PeerRow
     dialling: Dialling
     connection: _Connection | None = None
+    offered_seq: int = 0
+    """Up to here our stream counts as offered, as far as was seen: it never falls."""
     is_asking: bool = False
     """A unit is under way that looks how far our stream goes."""
     code: str | None = None
@@ -402,11 +406,14 @@ class Links:
         self._look(peer)
 
     def _fetch(self, peer: _Peer, one: _Connection, wanted: Fetch) -> None:
-        own_key = self._dispatcher.host.key_id
+        """What was offered with its send is only read: no commit stands before it leaves."""
+        own_key, no, offered_seq = self._dispatcher.host.key_id, peer.row.no, peer.offered_seq
+        is_new = wanted.after_seq >= offered_seq
 
         def unit(tx: Tx) -> Answer:
-            found = relaying.offered(tx, peer.row.no, own_key, wanted)
-            return Answer({"places": found})
+            if is_new:
+                return Answer({"places": relaying.offered(tx, no, own_key, wanted)})
+            return Answer({"places": relaying.offered_before(tx, no, own_key, wanted, offered_seq)})
 
         def settle(outcome: Outcome[Answer]) -> None:
             if one.link is None:
@@ -418,7 +425,8 @@ class Links:
                 commands = one.link.close("store")
             self._carry_out(peer, one, commands)
 
-        self._submit(Work(unit, writes=True), settle)
+        is_brief = offered_seq - wanted.after_seq <= _FEW_PLACES
+        self._submit(Work(unit, writes=is_new, brief=is_brief), settle)
 
     def _commit(self, peer: _Peer, one: _Connection, wanted: Commit) -> None:
         one.intake.add(wanted)
@@ -458,13 +466,15 @@ class Links:
         peer.is_asking = True
 
         def unit(tx: Tx) -> Answer:
-            return Answer({"seq": outbox.stream(tx, peer.row.no).out_seq})
+            state = outbox.stream(tx, peer.row.no)
+            return Answer({"seq": state.out_seq, "offered": state.offered_seq})
 
         def settle(outcome: Outcome[Answer]) -> None:
             peer.is_asking = False
             one = peer.connection
             if one is not None and one.link is not None and isinstance(outcome, Committed):
                 seq = outcome.value.result["seq"]
+                peer.offered_seq = max(peer.offered_seq, outcome.value.result["offered"])
                 self._carry_out(peer, one, one.link.offer(seq, self._now_ms()))
 
         self._submit(Work(unit, writes=False, brief=True), settle)

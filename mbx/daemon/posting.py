@@ -126,7 +126,7 @@ def post(
         external=past.external_since is not None,
         root_ms=None if draft.origin else past.external_since,
     )
-    effects = deliver(tx, new, draft, recipients)
+    effects = deliver(context, tx, new, draft, recipients)
     return Posted(record.id, effects, past.warnings, waking(draft, recipients, holder.identity_no))
 
 
@@ -155,7 +155,7 @@ def audience(context: Context, recipients: Sequence[Recipient]) -> list[str]:
 
 
 def deliver(
-    tx: Tx, new: NewMessage, draft: Draft, recipients: Sequence[Recipient]
+    context: Context, tx: Tx, new: NewMessage, draft: Draft, recipients: Sequence[Recipient]
 ) -> tuple[Effect, ...]:
     """Store a signed message, with a copy for each recipient that wakes it or not.
 
@@ -174,7 +174,19 @@ def deliver(
     hosts = {to.peer.no: to.peer for to in recipients if to.peer is not None}
     for peer in hosts.values():
         _queue(tx, new, no, peer)
+        offer(context, tx, peer.no)
     return arrived, Queued(tuple(hosts))
+
+
+def offer(context: Context, tx: Tx, peer_no: int) -> None:
+    """What a link that stands is about to take counts as offered with this transaction.
+
+    So the link needs none of its own before it sends. Should it end first, nothing is lost: as of
+    all that was offered, the next hello tells what became of it.
+    """
+    link = context.link(peer_no)
+    if link is not None and link.stands and link.refused is None:
+        outbox.offered_at_once(tx, peer_no)
 
 
 def _fits(new: NewMessage) -> bool:

@@ -130,6 +130,8 @@ def accept(
     )
     if taken.answers:
         taken.effects.append(Queued((peer_no,)))
+    if facts or taken.answers:
+        posting.offer(context, tx, peer_no)
     return Answer({"upto": seq}, tuple(taken.effects))
 
 
@@ -321,7 +323,7 @@ def _deliver(
         root_ms=None if relayed.draft.origin or (since or 0) > now_ms else since,
         owner_key=signer if record.kind == OWNER_MAIL else None,
     )
-    posting.deliver(taken.tx, new, relayed.draft, recipients)
+    posting.deliver(taken.context, taken.tx, new, relayed.draft, recipients)
 
 
 # -- receipts --------------------------------------------------------------------------------------
@@ -430,15 +432,27 @@ def left(context: Context, tx: Tx, peer_no: int) -> Answer:
 
 def offered(tx: Tx, peer_no: int, own_key: str, wanted: Fetch) -> list[Place]:
     """The places that a link asks for, which count as offered from now on."""
+    found = _wanted(tx, peer_no, own_key, wanted, wanted.places_max)
+    outbox.offered(tx, peer_no, wanted.after_seq + len(found))
+    return found
+
+
+def offered_before(
+    tx: Tx, peer_no: int, own_key: str, wanted: Fetch, offered_seq: int
+) -> list[Place]:
+    """As `offered`, of those up to `offered_seq` alone, which count as offered already."""
+    most = min(wanted.places_max, offered_seq - wanted.after_seq)
+    return _wanted(tx, peer_no, own_key, wanted, most)
+
+
+def _wanted(tx: Tx, peer_no: int, own_key: str, wanted: Fetch, most: int) -> list[Place]:
     found: list[Place] = []
-    left_bytes, last_seq = wanted.bytes_max, wanted.after_seq
-    for one in outbox.places(tx, peer_no, own_key, wanted.after_seq, wanted.places_max):
+    left_bytes = wanted.bytes_max
+    for one in outbox.places(tx, peer_no, own_key, wanted.after_seq, most):
         left_bytes -= one.size_bytes
         if found and left_bytes < 0:
             break
         found.append(one.record or Withdrawal(one.digest))
-        last_seq = one.seq
-    outbox.offered(tx, peer_no, last_seq)
     return found
 
 

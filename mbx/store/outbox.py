@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from mbx.core.canonical import encode
+from mbx.core.limits import OFFERED_AT_ONCE_MAX_BYTES, PUT_RECORDS_MAX
 from mbx.core.record import Record, Sealed
 from mbx.core.streams import COPIED, EMPTY_HEAD, Incoming, Outgoing, StreamState, extended
 from mbx.store.database import Tx
@@ -43,6 +44,10 @@ _OFFERED_LAST: Final = (
     "SELECT o.message_no FROM streams AS s JOIN outbox AS o ON o.peer_no = s.peer_no"
     " AND o.seq <= s.offered_seq WHERE s.peer_no = ? AND o.message_no IS NOT NULL"
     " ORDER BY o.seq DESC LIMIT 1"
+)
+_OFFERED_AT_ONCE: Final = (
+    "UPDATE streams SET offered_seq = out_seq WHERE peer_no = ?1"
+    " AND out_seq - acked_seq <= ?2 AND queued_bytes <= ?3"
 )
 _LEFT_OVER: Final = (
     "SELECT s.peer_no FROM streams AS s JOIN peers AS p ON p.no = s.peer_no"
@@ -176,6 +181,14 @@ def offered(tx: Tx, peer_no: int, seq: int) -> None:
         "UPDATE streams SET offered_seq = ?1 WHERE peer_no = ?2 AND offered_seq < ?1",
         (seq, peer_no),
     )
+
+
+def offered_at_once(tx: Tx, peer_no: int) -> None:
+    """As `offered`, of all places that there are now, for a link that stands.
+
+    Not where more waits than one frame takes: those wait, and are not offered before their turn.
+    """
+    tx.run(_OFFERED_AT_ONCE, (peer_no, PUT_RECORDS_MAX, OFFERED_AT_ONCE_MAX_BYTES))
 
 
 def acknowledged(tx: Tx, peer_no: int, seq: int, now_ms: int) -> list[QueuedMessage]:

@@ -109,14 +109,14 @@ async def test_once_it_is_quiet_the_batches_follow_on_each_other_until_somebody_
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    sleep = asyncio.sleep
+    wait = asyncio.sleep
 
     async def noted(delay_s: float) -> None:
         if delay_s:
             waits.append(delay_s)
-        await sleep(delay_s)
+        await wait(delay_s)
 
-    monkeypatch.setattr(indexer.asyncio, "sleep", noted)
+    monkeypatch.setattr(asyncio, "sleep", noted)
     task = asyncio.create_task(house.committer.serve())
     house.tasks.append(task)
     await house.send()

@@ -78,6 +78,7 @@ class End:
             self._dial,
             lambda what, **facts: self.log.append((what, facts)),
         )
+        self.desk.find_link = self.links.state
         self.know()
 
     def know(self) -> None:
@@ -222,6 +223,48 @@ def test_mail_goes_over_and_its_receipt_comes_back(hosts: Any) -> None:
     stream = two.here.desk.stream("lap")
     assert stream.acked_seq == stream.out_seq
     assert stream.queued_messages == 0
+
+
+def test_what_is_sent_while_a_link_stands_is_offered_with_the_send_and_needs_no_other_commit(
+    hosts: Any,
+) -> None:
+    two: Pair = hosts.pair
+    commits: list[End] = []
+
+    def count(end: End) -> None:
+        end.refuse = lambda work: commits.append(end) if work.writes else None
+
+    hosts.do(two.send)
+    stream = two.here.desk.stream("lap")
+    assert stream.offered_seq == stream.out_seq
+    assert len(two.here.wire.out) == 1, "it has left"
+    count(two.here)
+    count(two.there)
+    hosts.do(two.move)
+    assert two.arrived() == ["hello"]
+    # There: it is taken, the receipt acknowledged. Here: that it is there, and the receipt.
+    assert (commits.count(two.there), commits.count(two.here)) == (2, 2)
+
+
+def test_what_is_sent_while_no_link_stands_or_nothing_is_taken_is_offered_when_its_turn_comes(
+    hosts: Any,
+) -> None:
+    two: Pair = hosts.pair
+    full = MbxError("disk-full", "the disk is full")
+    two.there.refuse = lambda work: full if work.writes else None
+    hosts.do(two.send)
+    hosts.do(two.move)
+    offered = two.here.desk.stream("lap").offered_seq
+    hosts.do(two.send)
+    assert two.here.desk.stream("lap").offered_seq == offered, "it takes nothing for now"
+    two.there.refuse = lambda work: None
+    hosts.do(two.cut)
+    hosts.do(two.send)
+    stream = two.here.desk.stream("lap")
+    assert (stream.offered_seq, stream.out_seq) == (offered, offered + 2)
+    hosts.do(two.connect)
+    hosts.do(two.move)
+    assert two.arrived() == ["hello"] * 3
 
 
 @pytest.mark.parametrize("texts", range(12))

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from mbx.core.keys import SigningKey
+from mbx.core.limits import OFFERED_AT_ONCE_MAX_BYTES, PUT_RECORDS_MAX
 from mbx.core.streams import EMPTY_HEAD
 from mbx.store import messages, outbox, peers
 from tests.support.office import OfficeDesk
@@ -21,9 +22,9 @@ def here() -> Iterator[PairedDesk]:
     made.close()
 
 
-def _queue(here: OfficeDesk, no: int, digest: bytes) -> None:
+def _queue(here: OfficeDesk, no: int, digest: bytes, size_bytes: int = 10) -> None:
     ana = here.rows("SELECT no FROM messages")
-    here.do(lambda tx: outbox.queue_message(tx, no, ana[0][0], "message", digest, 10, 1))
+    here.do(lambda tx: outbox.queue_message(tx, no, ana[0][0], "message", digest, size_bytes, 1))
 
 
 @pytest.fixture
@@ -67,6 +68,29 @@ def test_an_acknowledgement_counts_once_and_not_beyond_the_end(here: PairedDesk,
     state = here.stream("lap")
     assert (state.acked_seq, state.offered_seq, state.queued_messages) == (2, 2, 0)
     assert here.do(lambda tx: outbox.oldest_ms(tx, no)) is None
+
+
+@pytest.mark.parametrize(
+    ("places", "size_bytes", "is_offered"),
+    [
+        (PUT_RECORDS_MAX - 1, 10, True),
+        (PUT_RECORDS_MAX, 10, True),
+        (PUT_RECORDS_MAX + 1, 10, False),
+        (3, OFFERED_AT_ONCE_MAX_BYTES - 21, True),
+        (3, OFFERED_AT_ONCE_MAX_BYTES - 20, True),
+        (3, OFFERED_AT_ONCE_MAX_BYTES - 19, False),
+    ],
+)
+def test_what_one_frame_takes_is_offered_at_once(
+    here: PairedDesk, no: int, places: int, size_bytes: int, is_offered: bool
+) -> None:
+    for number in range(places - 3):
+        _queue(here, no, number.to_bytes(32))
+    _queue(here, no, b"3" * 32, size_bytes)
+    here.do(lambda tx: outbox.offered_at_once(tx, no))
+    state = here.stream("lap")
+    assert state.out_seq == places
+    assert state.offered_seq == (places if is_offered else 0)
 
 
 def test_a_place_is_withdrawn_once(here: PairedDesk, no: int) -> None:

@@ -25,6 +25,7 @@ from mbx.daemon.effects import Effect, Glimpsed, Granted
 from mbx.daemon.encounters import Encounters
 from mbx.daemon.gate import Caller
 from mbx.daemon.host import Host
+from mbx.daemon.linkstate import LinkState
 from mbx.daemon.proven import Proven
 from mbx.daemon.world import moment
 from mbx.store.database import Committed, Unit, connect, run_group, run_reads
@@ -60,6 +61,10 @@ class HandWorld:
         self.steady_ms += ms
 
 
+def _no_link(peer_no: int) -> LinkState | None:
+    return None
+
+
 def _no_pairing(pairing: str) -> Proven | None:
     return None
 
@@ -76,6 +81,8 @@ class OfficeDesk:
     key: SigningKey = KEY
     above: dict[int, Above] = field(default_factory=dict)
     """What stands above the process with a pid; nothing where none is told."""
+    find_link: Callable[[int], LinkState | None] = _no_link
+    """Gives the link to a peer with a key."""
     find_pairing: Callable[[str], Proven | None] = _no_pairing
     """Gives the pairing of an id that waits for its people."""
 
@@ -94,6 +101,7 @@ class OfficeDesk:
             look=lambda process: self.evidence.get(process.pid, "unknown"),
             see=lambda process: self.above.get(process.pid, Above()),
             sessions_called=self.encounters.called,
+            link=self._link,
             proven=self._proven,
         )
 
@@ -170,6 +178,9 @@ class OfficeDesk:
             is_agent = lineage.cli in HARNESSES or lineage.cli == RUN
             found.append(Ancestor(process, is_agent))
         self.above[pid] = Above(tuple(found))
+
+    def _link(self, peer_no: int) -> LinkState | None:
+        return self.find_link(peer_no)
 
     def _proven(self, pairing: str) -> Proven | None:
         return self.find_pairing(pairing)
