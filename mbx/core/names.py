@@ -186,6 +186,8 @@ def fold_host_label(hostname: str) -> str:
     return label
 
 
+# The same few names come again and again. A refusal raises and so is never kept.
+@lru_cache(maxsize=4_096)
 def _check_proper_label(field: str, value: str) -> None:
     """The rule of identity names and host labels."""
     _check_label(field, value)

@@ -80,7 +80,7 @@ def refused(context: Context, tx: Tx, peer: PeerRow, nack: Nack) -> tuple[Effect
     message_no = messages.by_id(tx, nack.message)
     if message_no is None:
         return (Unwelcome(peer.label, nack.code),)
-    if not outbox.was_offered(tx, peer.no, message_no):
+    if message_no > outbox.last_offered(tx, peer.no):
         return ()
     return _back(context, tx, peer, message_no, nack.recipient, nack.code)
 

@@ -11,7 +11,7 @@ from mbx.core.keys import crockford
 from mbx.core.message import Draft, Envelope
 from mbx.daemon.context import Context
 from mbx.daemon.effects import Effect
-from mbx.daemon.posting import Place, Recipient, deliver
+from mbx.daemon.posting import Place, Recipient, deliver, waking
 from mbx.store import identities, leases, messages
 from mbx.store.database import Tx
 from mbx.store.identities import IdentityRow
@@ -57,7 +57,8 @@ def write(
         thread=place.thread or record.id,
         reply_no=place.reply_no,
     )
-    return deliver(context, tx, new, draft, [Recipient(to, leases.find(tx, to.no))])
+    recipients = [Recipient(to, leases.find(tx, to.no))]
+    return deliver(context, tx, new, recipients, waking(draft, recipients, sender.no))
 
 
 def has_said(tx: Tx, subject: str, word: str) -> bool:

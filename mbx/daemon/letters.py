@@ -114,7 +114,8 @@ def deliver(
         root_ms=letter.root_ms,
         owner_key=key_id,
     )
-    effects = posting.deliver(context, tx, new, letter.draft, recipients)
+    woken = posting.waking(letter.draft, recipients, new.sender_no)
+    effects = posting.deliver(context, tx, new, recipients, woken)
     audit.append(
         tx,
         at_ms=context.moment.now_ms,
@@ -123,7 +124,6 @@ def deliver(
         record=record.id,
         to=[to.identity.name for to in recipients],
     )
-    woken = posting.waking(letter.draft, recipients, new.sender_no)
     told = posting.posted(context, record.id, letter.thread, recipients, letter.body_bytes, woken)
     return told, effects
 

@@ -126,8 +126,9 @@ def post(
         external=past.external_since is not None,
         root_ms=None if draft.origin else past.external_since,
     )
-    effects = deliver(context, tx, new, draft, recipients)
-    return Posted(record.id, effects, past.warnings, waking(draft, recipients, holder.identity_no))
+    woken = waking(draft, recipients, holder.identity_no)
+    effects = deliver(context, tx, new, recipients, woken)
+    return Posted(record.id, effects, past.warnings, woken)
 
 
 def parties(context: Context, recipients: Sequence[Recipient]) -> list[Party]:
@@ -155,14 +156,17 @@ def audience(context: Context, recipients: Sequence[Recipient]) -> list[str]:
 
 
 def deliver(
-    context: Context, tx: Tx, new: NewMessage, draft: Draft, recipients: Sequence[Recipient]
+    context: Context,
+    tx: Tx,
+    new: NewMessage,
+    recipients: Sequence[Recipient],
+    woken: Collection[int],
 ) -> tuple[Effect, ...]:
-    """Store a signed message, with a copy for each recipient that wakes it or not.
+    """Store a signed message, with a copy for each recipient; `woken` as of `waking`.
 
     One record and one id, however many hosts: it gets a place in the stream to each of them. Raises
     MbxError queue-full.
     """
-    woken = waking(draft, recipients, new.sender_no)
     here = [(to.identity.no, to.identity.no in woken) for to in recipients if to.peer is None]
     no = messages.add(tx, new, here)
     arrived = Arrived(tuple(recipient_no for recipient_no, _ in here))

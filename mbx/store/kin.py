@@ -48,15 +48,20 @@ _COUNTS_NOT: Final = (
 )
 # Those below whatever counts above the session, also above where its conversation was before. Other
 # conversations of a shared process are strangers, unless something above hears them both.
-_CONVERSATIONS: Final = (
-    "SELECT DISTINCT theirs.cli, theirs.session_id FROM sessions AS s CROSS JOIN kin AS mine"
+_BESIDE: Final = (
+    "SELECT theirs.cli, theirs.session_id FROM sessions AS s CROSS JOIN kin AS mine"
     " CROSS JOIN kin AS theirs ON theirs.ancestor = mine.ancestor"
-    " WHERE s.no = ?1 AND ((mine.counts = 1"
-    " AND mine.process = s.boot_id || ' ' || s.pid || '-' || s.start_ticks)"
-    " OR (mine.counts = 1 AND mine.cli = s.cli AND mine.session_id = s.session_id))"
+    " WHERE s.no = ?1 AND mine.counts = 1"
     " AND (theirs.cli <> s.cli OR theirs.session_id <> s.session_id)"
     " AND (theirs.process <> mine.process OR theirs.ancestor <> mine.process"
-    " OR s.conversation = '')"
+    " OR s.conversation = '') AND "
+)
+# In two halves: as one with OR and DISTINCT it takes twice as long (5.5 against 2.8 µs, measured).
+_CONVERSATIONS: Final = (
+    _BESIDE
+    + "mine.process = s.boot_id || ' ' || s.pid || '-' || s.start_ticks UNION ALL "
+    + _BESIDE
+    + "mine.cli = s.cli AND mine.session_id = s.session_id"
 )
 _IS_UNSEEN: Final = (
     "SELECT 1 FROM sessions AS s CROSS JOIN kin AS k"
@@ -65,9 +70,11 @@ _IS_UNSEEN: Final = (
 )
 # The worse of all, as `mbx.core.exposure.joined` has it.
 _WORST: Final = "SELECT source_no, max(root_ms), max(hop), min(hop_limit), max(read_ms) FROM "
+# In this order, or SQLite walks all that anybody read within the hour.
 _READ: Final = (
-    _WORST + "exposures WHERE (cli, session_id) IN (" + _CONVERSATIONS + ")"
-    " AND read_ms > ?2 GROUP BY source_no"
+    _WORST + "(" + _CONVERSATIONS + ") AS beside CROSS JOIN exposures AS e"
+    " ON e.cli = beside.cli AND e.session_id = beside.session_id WHERE e.read_ms > ?2"
+    " GROUP BY source_no"
 )
 _READ_BY_ALL: Final = _WORST + "exposures WHERE read_ms > ? GROUP BY source_no"
 _AHEAD: Final = "UPDATE kin SET seen_ms = ?1 WHERE seen_ms > ?1"
@@ -133,7 +140,7 @@ def place(
 
 def conversations(tx: Tx, session_no: int) -> list[tuple[str, str]]:
     """The other conversations (cli, session id) that the session shares something above with."""
-    return [(row[0], row[1]) for row in tx.all(_CONVERSATIONS, (session_no,))]
+    return list(dict.fromkeys(tx.all(_CONVERSATIONS, (session_no,))))
 
 
 def is_unseen(tx: Tx, session_no: int) -> bool:

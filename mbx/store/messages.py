@@ -100,9 +100,16 @@ _REACHED: Final = (
     " CROSS JOIN deliveries AS d ON d.message_no = newest.no"
     " WHERE newest.accepted_ms >= ?2"
 )
+# By EXISTS: a list of all identities of the host would be made for each message.
 _HANDED_OVER: Final = (
-    "UPDATE deliveries SET stage = 1, stage_ms = ?1 WHERE message_no = ?2 AND stage = 0"
-    " AND recipient_no IN (SELECT no FROM identities WHERE peer_no = ?3)"
+    "UPDATE deliveries SET stage = 1, stage_ms = ?1 WHERE message_no IN (SELECT o.message_no"
+    " FROM outbox AS o WHERE o.peer_no = ?2 AND o.seq > ?3 AND o.seq <= ?4"
+    " AND o.message_no IS NOT NULL AND o.withdrawn_ms IS NULL) AND stage = 0"
+    " AND EXISTS (SELECT 1 FROM identities AS i WHERE i.no = recipient_no AND i.peer_no = ?2)"
+)
+_COPY_STATED: Final = (
+    "SELECT m.no, m.id, d.stage FROM messages AS m CROSS JOIN deliveries AS d"
+    " ON d.recipient_no = ?3 AND d.message_no = m.no WHERE m.id8 BETWEEN ?1 AND ?2"
 )
 _ADVANCE: Final = (
     "UPDATE deliveries SET stage = ?, stage_ms = ?, epoch = ?"
@@ -240,18 +247,16 @@ def queue(tx: Tx, no: int, recipient_nos: Iterable[int], now_ms: int) -> None:
         tx.run(_DELIVER, (recipient_no, no, int(Stage.QUEUED), now_ms, False))
 
 
-def copy_to(tx: Tx, no: int, recipient_no: int) -> tuple[Stage, str | None] | None:
-    """Stage and error of the copy of a message for one mailbox, None where there is none."""
-    row = tx.one(
-        "SELECT stage, error FROM deliveries WHERE recipient_no = ? AND message_no = ?",
-        (recipient_no, no),
-    )
-    return (Stage(row[0]), row[1]) if row else None
+def copy_to(tx: Tx, record_id: str, recipient_no: int) -> tuple[int, Stage] | None:
+    """Key and stage of the copy of the message with this id for one mailbox, None without one."""
+    prefix = parse_prefix(record_id)
+    rows = tx.all(_COPY_STATED, (prefix.low8, prefix.high8, recipient_no))
+    return next(((no, Stage(stage)) for no, found, stage in rows if found == record_id), None)
 
 
-def handed_over(tx: Tx, no: int, peer_no: int, now_ms: int) -> None:
-    """The paired host has a message: its copies there that were queued are handed over."""
-    tx.run(_HANDED_OVER, (now_ms, no, peer_no))
+def handed_over(tx: Tx, peer_no: int, after_seq: int, upto_seq: int, now_ms: int) -> None:
+    """A paired host has the messages at these places: their queued copies there are handed over."""
+    tx.run(_HANDED_OVER, (now_ms, peer_no, after_seq, upto_seq))
 
 
 def reported(tx: Tx, no: int, recipient_no: int, fact: Fact) -> None:

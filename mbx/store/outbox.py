@@ -32,6 +32,10 @@ _PLACE: Final = (
     "INSERT INTO outbox (peer_no, seq, kind, digest, head, size_bytes, message_no, receipt_no,"
     " record, queued_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+_ADVANCE: Final = (
+    "UPDATE streams SET out_seq = ?, out_head = ?, queued_messages = queued_messages + ?,"
+    " queued_bytes = queued_bytes + ? WHERE peer_no = ?"
+)
 _MESSAGES_UP_TO: Final = (
     "SELECT seq, message_no, size_bytes FROM outbox WHERE peer_no = ? AND seq > ? AND seq <= ?"
     " AND message_no IS NOT NULL AND withdrawn_ms IS NULL ORDER BY seq"
@@ -143,7 +147,6 @@ def queue_message(
 ) -> None:
     """Give a stored message the next place of the stream to a peer."""
     _queue(tx, peer_no, kind, digest, size_bytes, now_ms, message_no=message_no)
-    _count(tx, peer_no, 1, size_bytes)
 
 
 def queue_receipt(tx: Tx, peer_no: int, receipt_no: int, receipt: Sealed, now_ms: int) -> None:
@@ -191,13 +194,13 @@ def offered_at_once(tx: Tx, peer_no: int) -> None:
     tx.run(_OFFERED_AT_ONCE, (peer_no, PUT_RECORDS_MAX, OFFERED_AT_ONCE_MAX_BYTES))
 
 
-def acknowledged(tx: Tx, peer_no: int, seq: int, now_ms: int) -> list[QueuedMessage]:
-    """The peer has committed all places up to `seq`; the messages among the new ones."""
+def acknowledged(tx: Tx, peer_no: int, seq: int, now_ms: int) -> tuple[int, int]:
+    """The peer has committed all places up to `seq`; behind which and up to which they are new."""
     before = stream(tx, peer_no)
     # What the peer provably has counts, also where an older copy of ours never offered it.
     upto = min(seq, before.out_seq)
     if upto <= before.acked_seq:
-        return []
+        return before.acked_seq, before.acked_seq
     offered(tx, peer_no, upto)
     found = [
         QueuedMessage(*row) for row in tx.all(_MESSAGES_UP_TO, (peer_no, before.acked_seq, upto))
@@ -208,7 +211,7 @@ def acknowledged(tx: Tx, peer_no: int, seq: int, now_ms: int) -> list[QueuedMess
         (now_ms, peer_no, before.acked_seq, upto),
     )
     _count(tx, peer_no, -len(found), -sum(one.size_bytes for one in found))
-    return found
+    return before.acked_seq, upto
 
 
 def head_at(tx: Tx, peer_no: int, seq: int) -> bytes | None:
@@ -219,13 +222,13 @@ def head_at(tx: Tx, peer_no: int, seq: int) -> bytes | None:
     return bytes(row[0]) if row else None
 
 
-def was_offered(tx: Tx, peer_no: int, message_no: int) -> bool:
-    """Whether a link was handed this message, of which no acknowledgement is known.
+def last_offered(tx: Tx, peer_no: int) -> int:
+    """The key of the last message that a link was handed, 0 where there is none.
 
-    Messages get their places in the order of their keys, so that the last one that was says all.
+    Messages get their places in the order of their keys: all those before it were handed over too.
     """
     row = tx.one(_OFFERED_LAST, (peer_no,))
-    return row is not None and message_no <= row[0]
+    return int(row[0]) if row else 0
 
 
 def never_offered(
@@ -362,7 +365,8 @@ def _queue(
     seq, head = row[0] + 1, extended(row[1], digest)
     place = (peer_no, seq, kind, digest, head, size_bytes, message_no, receipt_no, text, now_ms)
     tx.run(_PLACE, place)
-    tx.run("UPDATE streams SET out_seq = ?, out_head = ? WHERE peer_no = ?", (seq, head, peer_no))
+    messages, waiting_bytes = (0, 0) if message_no is None else (1, size_bytes)
+    tx.run(_ADVANCE, (seq, head, messages, waiting_bytes, peer_no))
 
 
 def _count(tx: Tx, peer_no: int, messages: int, size_bytes: int) -> None:

@@ -71,7 +71,7 @@ def receipts_go_back(patch: pytest.MonkeyPatch) -> None:
 
     def found(*where: Any) -> Any:
         copy = find(*where)
-        return copy and (Stage.HANDED_OVER, copy[1])
+        return copy and (copy[0], Stage.HANDED_OVER)
 
     patch.setattr(messages, "copy_to", found)
 

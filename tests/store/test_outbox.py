@@ -43,7 +43,7 @@ def test_what_is_not_there_is_said(here: PairedDesk) -> None:
         here.do(lambda tx: peers.by_no(tx, NOBODY))
     with pytest.raises(LookupError, match="no message"):
         here.do(lambda tx: messages.origin(tx, NOBODY))
-    assert here.do(lambda tx: messages.copy_to(tx, NOBODY, NOBODY)) is None
+    assert here.do(lambda tx: messages.copy_to(tx, "0" * 26, NOBODY)) is None
     assert here.do(lambda tx: peers.by_key(tx, "0" * 26)) is None
     assert here.do(lambda tx: peers.by_label(tx, "nobody")) is None
     assert here.do(lambda tx: peers.told(tx, NOBODY)) is None
@@ -62,9 +62,10 @@ def test_heads_are_known_of_the_beginning_and_of_each_place(here: PairedDesk, no
 
 def test_an_acknowledgement_counts_once_and_not_beyond_the_end(here: PairedDesk, no: int) -> None:
     assert here.stream("lap").queued_messages == 2
-    assert len(here.do(lambda tx: outbox.acknowledged(tx, no, 1, 5))) == 1
-    assert here.do(lambda tx: outbox.acknowledged(tx, no, 1, 5)) == []
-    assert len(here.do(lambda tx: outbox.acknowledged(tx, no, 9, 5))) == 1
+    assert here.do(lambda tx: outbox.acknowledged(tx, no, 1, 5)) == (0, 1)
+    assert here.do(lambda tx: outbox.acknowledged(tx, no, 1, 5)) == (1, 1)
+    assert here.stream("lap").queued_messages == 1
+    assert here.do(lambda tx: outbox.acknowledged(tx, no, 9, 5)) == (1, 2)
     state = here.stream("lap")
     assert (state.acked_seq, state.offered_seq, state.queued_messages) == (2, 2, 0)
     assert here.do(lambda tx: outbox.oldest_ms(tx, no)) is None
