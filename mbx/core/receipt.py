@@ -1,8 +1,7 @@
 """Signed facts about deliveries: one record states up to 64 of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mbx.core.canonical import JsonValue
 from mbx.core.delivery import OUTCOMES, Stage
@@ -16,8 +15,7 @@ FACTS_MAX: Final = 64
 """Facts in one receipt record (a record for each message costs 18 % of a relay, measured)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """`recipient` (identity id) brought `message` (record id) to `stage` at `at_ms` (UTC)."""
 
     message: str
