@@ -94,12 +94,14 @@ class Committer:
         self._reads = _Queue(database.read, on_defect)
         # A reader waits for one unit and one sync, not for a whole group.
         self._writes = _Queue(lambda units: database.write(units, self._is_read_waiting), on_defect)
-        self.asked = 0
+        self.writes_asked = 0
         """How many writes were ever handed in."""
+        self.reads_asked = 0
+        """How many reads."""
 
     def write(self, unit: Unit[Any], done: Done) -> None:
         """Run `unit` in the next group; `done` gets its outcome once that is synced."""
-        self.asked += 1
+        self.writes_asked += 1
         self._writes.add(unit, done)
 
     def read(self, unit: Unit[Any], done: Done, *, brief: bool = False) -> None:
@@ -109,6 +111,7 @@ class Committer:
         cost more than the reading itself. That is so too while the last commit is being answered:
         whoever watches is told of it, and a link looks what is new.
         """
+        self.reads_asked += 1
         if brief and self._writes.is_at_rest and self._reads.is_at_rest:
             done(self._database.read_here(unit))
         else:

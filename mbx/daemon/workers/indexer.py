@@ -18,11 +18,14 @@ _SMALL_BATCH_MESSAGES: Final = 48
 """What is indexed between the commits of others: their answers wait for it (about 2 ms)."""
 
 _LARGE_BATCH_MESSAGES: Final = 512
-"""What is indexed at once when nobody sends: cheaper a message."""
+"""What is indexed at once when nobody wants anything: cheaper a message."""
+
+_MEDIUM_BATCH_MESSAGES: Final = 128
+"""What is indexed at once when nobody writes, but somebody reads (about 2 ms), or when so much is
+pending that it steps back behind nobody: more than a group of sends brings."""
 
 _BEHIND_MESSAGES: Final = 4_096
-_BEHIND_BATCH_MESSAGES: Final = 128
-"""When so much is pending that it steps back behind nobody: more than a group of sends brings."""
+"""So much."""
 
 _QUIET_S: Final = 0.005
 """When nobody has written for so long, it is quiet, until somebody writes again."""
@@ -55,6 +58,8 @@ class Indexer:
         self._left = 0
         self._quiet_since = _NEVER
         """How many writes had been asked for when it was last seen to be quiet."""
+        self._reads_asked = 0
+        """How many reads had been asked for at the batch before."""
 
     def wake(self) -> None:
         """There are new messages."""
@@ -109,9 +114,13 @@ class Indexer:
 
     async def _count(self) -> int:
         """How many messages the next batch has at most."""
+        before, self._reads_asked = self._reads_asked, self._committer.reads_asked
         if self._left > _BEHIND_MESSAGES:
-            return _LARGE_BATCH_MESSAGES if self._committer.unused else _BEHIND_BATCH_MESSAGES
-        return _LARGE_BATCH_MESSAGES if await self._await_quiet() else _SMALL_BATCH_MESSAGES
+            return _LARGE_BATCH_MESSAGES if self._committer.unused else _MEDIUM_BATCH_MESSAGES
+        if not await self._await_quiet():
+            return _SMALL_BATCH_MESSAGES
+        is_read = self._committer.reads_asked > before and not self._followers
+        return _MEDIUM_BATCH_MESSAGES if is_read else _LARGE_BATCH_MESSAGES
 
     def _let_go(self, which: Callable[[_Follower], bool], refusal: Exception | None = None) -> None:
         """Let those follow who have what they asked for, or refuse them."""
@@ -131,14 +140,14 @@ class Indexer:
     @property
     def _is_quiet(self) -> bool:
         """Nobody has written since it was seen to be quiet."""
-        return self._quiet_since == self._committer.asked
+        return self._quiet_since == self._committer.writes_asked
 
     async def _await_quiet(self) -> bool:
         """Wait a little for a moment in which nobody writes; False when there was none."""
         for _ in range(_PATIENCE_CHECKS):
             if self._is_quiet or self._followers:
                 return True
-            self._quiet_since = self._committer.asked if self._committer.idle else _NEVER
+            self._quiet_since = self._committer.writes_asked if self._committer.idle else _NEVER
             await asyncio.sleep(_QUIET_S)
         return self._is_quiet
 
