@@ -119,6 +119,44 @@ async def test_a_reader_waits_for_one_unit_of_a_group_and_all_units_are_answered
     serving.cancel()
 
 
+class Noted(Database):
+    """Keeps the sizes of the groups that it commits."""
+
+    groups: list[int]
+
+    async def write(self, units: Any, hurry: Any = lambda: False) -> Any:
+        self.groups.append(len(units))
+        return await super().write(units, hurry)
+
+
+async def test_those_who_were_answered_together_are_waited_for_and_who_is_alone_is_not(
+    tmp_path: Path,
+) -> None:
+    made = await Noted.open(lambda: open_store(str(tmp_path / "store.db")))
+    assert isinstance(made, Noted)
+    made.groups = []
+    committer = Committer(made)
+
+    async def two_in_two_turns() -> list[int]:
+        before = len(made.groups)
+        for _ in range(2):
+            committer.write(bump, lambda outcome: None)
+            await asyncio.sleep(0)
+        await asyncio.wait_for(committer.drain(), 10)
+        return made.groups[before:]
+
+    serving = asyncio.create_task(committer.serve())
+    await committer.written(bump)
+    assert await two_in_two_turns() == [1, 1], "the first one was alone"
+    for _ in range(2):
+        committer.write(bump, lambda outcome: None)
+    await asyncio.wait_for(committer.drain(), 10)
+    assert made.groups[-1] == 2
+    assert await two_in_two_turns() == [2], "the other one may come again too"
+    serving.cancel()
+    await made.close()
+
+
 async def test_a_caller_that_waits_gets_its_outcome(database: Database) -> None:
     committer = Committer(database)
     serving = asyncio.create_task(committer.serve())

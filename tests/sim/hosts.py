@@ -26,7 +26,7 @@ from mbx.daemon.dispatch import Work
 from mbx.daemon.effects import Queued
 from mbx.daemon.gate import Caller
 from mbx.daemon.links import Links
-from mbx.daemon.linkstate import LinkState, RoundTrip
+from mbx.daemon.linkstate import RoundTrip
 from mbx.store import peers
 from mbx.store.database import Committed, Outcome, Refused
 from mbx.store.peers import PeerRow
@@ -136,7 +136,7 @@ class SimHost:
     def __init__(self, world: "World", label: str, names: list[str]) -> None:
         self.world = world
         self.desk: PairedDesk = desk(label)
-        self.desk.find_link = self._link
+        self.desk.find_link = lambda no: self.links.state(no) if self.links else None
         self.label = label
         self.callers: dict[str, Caller] = {}
         for number, name in enumerate(names):
@@ -157,9 +157,6 @@ class SimHost:
         )
         self.links.know(self.desk.do(peers.present), str(LABELS.index(self.label)) * 26)
         self.tell()
-
-    def _link(self, peer_no: int) -> LinkState | None:
-        return self.links.state(peer_no) if self.links is not None else None
 
     def _call_later(self, delay_s: float, act: Callable[[], None]) -> "_Cancel":
         """Whom a dead daemon wanted to be called by, nobody calls."""

@@ -107,6 +107,7 @@ class Channel(asyncio.Protocol):
         self._terms = terms
         self._asks = asks
         self._loop = asyncio.get_running_loop()
+        self._is_flush_due = False
         self._protocol: Protocol = _client("/") if asks else _server(0)
         self._transport: asyncio.Transport | None = None
         self._head: asyncio.Future[Request | Response | None] = self._loop.create_future()
@@ -177,13 +178,19 @@ class Channel(asyncio.Protocol):
                 yield await self.receive()
 
     def send(self, text: str) -> None:
-        """Write a text; `drain` waits where the other side is slow. Raises ChannelEnded."""
+        """Write a text; `drain` waits where the other side is slow. Raises ChannelEnded.
+
+        What is sent in one turn of the loop leaves together, and so arrives together.
+        """
         self._check_open()
         self._protocol.send_text(text.encode())
-        self._flush()
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
 
     async def drain(self) -> None:
         """Wait until the other side has taken most of what was written. Raises ChannelEnded."""
+        self._flush()
         while "unread" in self._pauses and self._why is None:
             self._drained = self._drained or self._loop.create_future()
             await asyncio.shield(self._drained)
@@ -492,6 +499,7 @@ class Channel(asyncio.Protocol):
 
     def _flush(self) -> None:
         """Write what the protocol wants written; its empty piece is the end."""
+        self._is_flush_due = False
         pieces = self._protocol.data_to_send()
         if self._transport is None or self._transport.is_closing() or not pieces:
             return

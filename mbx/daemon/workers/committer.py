@@ -1,8 +1,9 @@
 """The two queues in front of the store: writes in groups that share a sync, reads over snapshots.
 
 Groups make themselves: whatever waits while one commit runs goes into the next (4 to 9 messages at
-64 clients, measured); waiting for more than a turn of the loop brought nothing. Callers hand in a
-unit and a callback; hanging up cannot cancel a unit nor eat its effects.
+64 clients, measured); waiting for more than a turn of the loop brought nothing, and for who is
+alone that turn is a loss. Callers hand in a unit and a callback; hanging up cannot cancel a unit
+nor eat its effects.
 """
 
 import asyncio
@@ -34,6 +35,8 @@ class _Queue:
         self._waiting: deque[tuple[Unit[Any], Done]] = deque()
         self._arrived = asyncio.Event()
         self._running = 0
+        self._answered = 0
+        """How many units the last group had."""
         self.empty = asyncio.Event()
         self.empty.set()
 
@@ -50,11 +53,12 @@ class _Queue:
     async def serve(self) -> None:
         while True:
             await self._arrived.wait()
-            # One turn of the loop: who was answered by the last group asks again in it, and joins.
-            await asyncio.sleep(0)
+            if self._answered > 1:
+                # One turn of the loop: those who were answered together ask again in it, and join.
+                await asyncio.sleep(0)
             batch = self._take()
             outcomes = await self._hop([unit for unit, _ in batch])
-            self._running = 0
+            self._running, self._answered = 0, len(outcomes)
             self._put_back(batch[len(outcomes) :])
             for (_, done), outcome in zip(batch, outcomes, strict=False):
                 self._tell(done, outcome)

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from websockets.frames import Opcode
@@ -380,6 +381,29 @@ def test_a_daemon_that_is_started_loads_nothing_of_the_network() -> None:
         check=True,
     )
     assert told.stdout.strip() == "[]"
+
+
+async def test_what_is_sent_in_one_turn_leaves_and_arrives_together(home: Home) -> None:
+    channel, _ = await link(home)
+    channel.send("hello")
+    assert await channel.receive() == "hello"
+    pieces: list[int] = []
+    transport = cast(asyncio.Transport, channel._transport)
+
+    class Noted:
+        def write(self, data: bytes) -> None:
+            pieces.append(len(data))
+            transport.write(data)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(transport, name)
+
+    channel._transport = cast(asyncio.Transport, Noted())
+    for text in ("one", "two", "three"):
+        channel.send(text)
+    assert [await channel.receive() for _ in range(3)] == ["one", "two", "three"]
+    assert len(pieces) == 1
+    channel._transport = transport
 
 
 async def test_what_was_sent_before_a_close_arrives_before_it(home: Home) -> None:
