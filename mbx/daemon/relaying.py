@@ -361,23 +361,21 @@ def _receipt(taken: _Taken, record: Record, payload: Mapping[str, JsonValue]) ->
     facts = receipt.read(payload)
     theirs = {fact.recipient for fact in facts}
     recipients = {one: peers.identities_of_host(tx, key_id, one) for one in theirs}
-    pairings = {to.peer_no for several in recipients.values() for to in several}
-    last_offered = {no: outbox.last_offered(tx, no) for no in pairings if no}
+    pairings = {to.peer_no or 0 for several in recipients.values() for to in several}
+    last_offered = {no: outbox.last_offered(tx, no) for no in pairings}
     for fact in facts:
         for recipient in recipients[fact.recipient]:
             _report(tx, recipient, fact, last_offered)
     return _Done()
 
 
-def _report(
-    tx: Tx, recipient: IdentityRow, fact: Fact, last_offered: Mapping[int | None, int]
-) -> None:
+def _report(tx: Tx, recipient: IdentityRow, fact: Fact, last_offered: Mapping[int, int]) -> None:
     """`last_offered`: of each pairing, the key of the last message that a link was handed."""
     copy = messages.copy_to(tx, fact.message, recipient.no)
     if copy is None:
         return
     message_no, stage = copy
-    was_sent = stage > Stage.QUEUED or message_no <= last_offered.get(recipient.peer_no, 0)
+    was_sent = stage > Stage.QUEUED or message_no <= last_offered[recipient.peer_no or 0]
     if fact.stage > stage and was_sent:
         messages.reported(tx, message_no, recipient.no, fact)
 
