@@ -17,6 +17,7 @@ from benchmarks.cases import (
     start,
     told,
     tools,
+    toolsend,
     weight,
 )
 from benchmarks.report import Report
@@ -24,6 +25,7 @@ from benchmarks.workshop import Workshop
 
 CASES: Final[dict[str, Callable[[Workshop, Report], None]]] = {
     "S1": send.run,
+    "S3": toolsend.run,
     "S4": inbox.run,
     "S5": search.run,
     "S6": relay.run,
