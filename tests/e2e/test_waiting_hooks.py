@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mbx.core.clients import WAITS_AS
-from tests.support.daemon import Daemon, Line, fresh_home, fresh_name, running
+from tests.support.daemon import Daemon, Line, fresh_home, fresh_name
 from tests.support.hooks import Client
 from tests.support.patience import looks
 from tests.support.shells import Finished, look_alike
@@ -24,12 +24,6 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
 
 BYPASS = "bypassPermissions"
 VERSION = "2.1.332"
-
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    with running() as one:
-        yield one
 
 
 @pytest.fixture

@@ -26,12 +26,12 @@ from mbx.daemon.dispatch import Work
 from mbx.daemon.effects import Queued
 from mbx.daemon.gate import Caller
 from mbx.daemon.links import Links
-from mbx.daemon.linkstate import RoundTrip
 from mbx.store import peers
 from mbx.store.database import Committed, Outcome, Refused
 from mbx.store.peers import PeerRow
 from tests.sim import relays
 from tests.sim.relays import Copy, Glimpse, Held, Stream
+from tests.support.muteends import MuteEnd
 from tests.support.paired import PairedDesk, desk, pair
 
 NAMES: Final = ("ana", "ben", "cat", "dan", "eve")
@@ -95,7 +95,7 @@ class _Cancel:
 
 
 @dataclass(eq=False)
-class Wire:
+class Wire(MuteEnd):
     """One end of a connection."""
 
     host: "SimHost"
@@ -111,23 +111,6 @@ class Wire:
     def close(self) -> None:
         """What was written still arrives; then the other end sees the end."""
         self.is_closed = True
-
-    def ping(self) -> None:
-        """A dead wire is found out by the world."""
-
-    def measure(self) -> None:
-        """Nobody asks how fast lists are."""
-
-    @property
-    def round_trip(self) -> RoundTrip | None:
-        return None
-
-    @property
-    def run(self) -> str | None:
-        return None
-
-    def question(self, answered: Callable[[], None]) -> None:
-        """Nobody answers."""
 
 
 class SimHost:

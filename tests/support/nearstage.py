@@ -16,10 +16,10 @@ from mbx.daemon.dispatch import Work
 from mbx.daemon.effects import HandBack, Paired, Queued, Unwelcome
 from mbx.daemon.gate import Caller
 from mbx.daemon.links import Links
-from mbx.daemon.linkstate import RoundTrip
 from mbx.store import outbox, peers
 from mbx.store.database import Committed, Outcome, Refused, Tx
 from tests.support.byzantine import HONEST, LABEL, Stage, new_peer, plant_retired, stream_to
+from tests.support.muteends import MuteEnd
 from tests.support.office import nobody
 from tests.support.owner import Owner, an_owner
 from tests.support.paired import PairedDesk, desk
@@ -35,31 +35,12 @@ class NearWire:
     out: list[str] = field(default_factory=list)
     is_closed: bool = False
 
-    # what the host does
-
     def close(self) -> None:
         """Either side hangs up."""
         if not self.is_closed:
             self.is_closed = True
             if self.connection is not None:
                 self.links.gone(self.connection)
-
-    def ping(self) -> None:
-        """Nobody answers."""
-
-    def measure(self) -> None:
-        """Nobody answers."""
-
-    @property
-    def round_trip(self) -> RoundTrip | None:
-        return None
-
-    @property
-    def run(self) -> str | None:
-        return None
-
-    def question(self, answered: Callable[[], None]) -> None:
-        """Nobody answers."""
 
 
 class RogueEnd:
@@ -85,7 +66,7 @@ class RogueEnd:
         self._wire.close()
 
 
-class _HostEnd:
+class _HostEnd(MuteEnd):
     """The host's end."""
 
     def __init__(self, wire: NearWire) -> None:
@@ -96,23 +77,6 @@ class _HostEnd:
 
     def close(self) -> None:
         self._wire.close()
-
-    def ping(self) -> None:
-        """Nobody answers."""
-
-    def measure(self) -> None:
-        """Nobody answers."""
-
-    @property
-    def round_trip(self) -> RoundTrip | None:
-        return None
-
-    @property
-    def run(self) -> str | None:
-        return None
-
-    def question(self, answered: Callable[[], None]) -> None:
-        """Nobody answers."""
 
 
 class _Off:

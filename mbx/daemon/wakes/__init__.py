@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, Protocol
 
 from mbx.core.brake import Outcome
+from mbx.daemon import processes
 from mbx.daemon.holders import Target
 
 Status = Literal["idle", "ready", "busy", "blocked", "none"]
@@ -36,6 +37,21 @@ class Told(NamedTuple):
 
     outcome: Outcome
     reason: str
+
+
+IN_A_TURN: Final = "it is in a turn"
+"""Why a session is busy."""
+
+LEASE_CHANGED: Final = Told("failed", "the lease changed before it was told")
+"""Who is not `still_there` is told nothing."""
+
+
+def still_there(target: Target, is_current: Callable[[], bool]) -> bool:
+    """Whether it holds the lease that it is woken for, in a process that lives.
+
+    Asked directly before a session is told anything; `is_current` is that of `Way.wake`.
+    """
+    return is_current() and processes.evidence(target.process) == "live"
 
 
 class Way(Protocol):

@@ -23,7 +23,7 @@ from mbx.core.limits import CLIENT_RECORD_MAX_BYTES, WAKE_TURN_MS
 from mbx.daemon import processes
 from mbx.daemon.holders import Target
 from mbx.daemon.offers import Offers
-from mbx.daemon.wakes import Seen, Told
+from mbx.daemon.wakes import IN_A_TURN, LEASE_CHANGED, Seen, Told, still_there
 
 FOLDER: Final = "CLAUDE_CONFIG_DIR"
 """The variable that moves the client's folder, by default `.claude` at home."""
@@ -43,7 +43,6 @@ _LOOKS: Final = WAKE_TURN_MS // 200
 _NO_RECORD: Final = "Claude Code has no record of this session that could be read"
 _NOT_ITS_OWN: Final = "the record under the number of this process is another process's"
 _NO_SOCKET: Final = "this Claude Code has no socket for messages"
-_BUSY: Final = "it is in a turn"
 _STARTING: Final = "Claude Code does not say whether it is idle"
 _REFUSES: Final = 'its setting "crossSessionInbound" takes no messages'
 _SKIPS: Final = (
@@ -56,7 +55,6 @@ _NOT_CONNECTED: Final = "its socket takes no connection"
 _HOOK_TURN: Final = "its waiting hook took the message, and it began a turn"
 _NO_HOOK_TURN: Final = "its waiting hook took the message, and it began no turn"
 _STRANGER: Final = "another process than the holder listens on its socket"
-_LEASE: Final = "the lease changed before it was told"
 _PARTLY: Final = "its socket took only a part of the message"
 
 
@@ -92,7 +90,7 @@ class Claude:
             return refused or Seen("none")
         if record.status == "idle":
             return Seen("idle")
-        return Seen("busy", _BUSY if record.status == "busy" else _STARTING)
+        return Seen("busy", IN_A_TURN if record.status == "busy" else _STARTING)
 
     def _refused(self, target: Target, folder: str, record: "Record | str") -> Seen | None:
         """Why its socket is no way; None: it is one."""
@@ -136,8 +134,8 @@ class Claude:
         record: Record,
     ) -> Told:
         """Have the waiting hook say it; whether the client heeded that, its record tells."""
-        if not is_current() or processes.evidence(target.process) != "live":
-            return Told("failed", _LEASE)
+        if not still_there(target, is_current):
+            return LEASE_CHANGED
         told = await self._offers.ask(target, text)
         if told.outcome != "admitted":
             return told
@@ -166,7 +164,7 @@ def _write(
     if not is_holder or processes.evidence(process) != "live":
         return Told("failed", _STRANGER)
     if not is_current():
-        return Told("failed", _LEASE)
+        return LEASE_CHANGED
     message = {"type": "user", "message": {"role": "user", "content": text}}
     data = json.dumps(message).encode() + b"\n"
     try:

@@ -13,7 +13,7 @@ from typing import Final
 from mbx.core.evidence import Process, ProcessEntry, harness_of, own_id
 from mbx.daemon import processes
 from mbx.daemon.holders import Target
-from mbx.daemon.wakes import Seen, Told
+from mbx.daemon.wakes import LEASE_CHANGED, Seen, Told, still_there
 from mbx.daemon.wakes.command import environment, program, run
 
 FOLDER: Final = "CODEX_HOME"
@@ -32,7 +32,6 @@ _REFUSED: Final = "codex queue refused it"
 _SLOW: Final = "codex queue did not end in time"
 _KILLED: Final = "codex queue was killed"
 _NOT_STARTED: Final = "codex queue could not be started"
-_LEASE: Final = "the lease changed before it was told"
 
 
 class Codex:
@@ -60,8 +59,8 @@ class Codex:
         path = await asyncio.to_thread(_program, target.process, variables)
         if thread is None or path is None:
             return Told("failed", _NO_THREAD if thread is None else _NO_PROGRAM)
-        if not is_current() or processes.evidence(target.process) != "live":
-            return Told("failed", _LEASE)
+        if not still_there(target, is_current):
+            return LEASE_CHANGED
         argv = (path, "queue", "--thread", thread, "--message", text)
         return await _run(argv, environment(variables))
 

@@ -14,7 +14,7 @@ from mbx.core.evidence import Process
 from mbx.core.waking import notice_words
 from mbx.daemon import processes
 from mbx.daemon.holders import Target
-from mbx.daemon.wakes import Seen, Told
+from mbx.daemon.wakes import LEASE_CHANGED, Seen, Told, still_there
 from mbx.daemon.wakes.command import environment, program, run
 
 COMMAND: Final = "notify-send"
@@ -30,7 +30,6 @@ _NO_DESKTOP: Final = "its session is on no desktop that shows notices"
 _SHOWN: Final = "a notice was shown on the desktop"
 _NOT_SHOWN: Final = "the desktop did not show a notice"
 _SLOW: Final = "the desktop did not say whether it showed a notice"
-_LEASE: Final = "the lease changed before it was told"
 
 
 class Desktop:
@@ -47,8 +46,8 @@ class Desktop:
         found = _found(target.process)
         if found is None:
             return Told("failed", _NO_DESKTOP)
-        if not is_current() or processes.evidence(target.process) != "live":
-            return Told("failed", _LEASE)
+        if not still_there(target, is_current):
+            return LEASE_CHANGED
         path, variables = found
         argv = (path, "--app-name=mbx", "--", "mbx", notice_words(text))
         try:

@@ -21,7 +21,7 @@ from mbx.core.evidence import Process, own_id
 from mbx.core.limits import CLIENT_RECORD_MAX_BYTES, WAKE_LOOK_MS, WAKE_TURN_MS
 from mbx.daemon import processes
 from mbx.daemon.holders import Target
-from mbx.daemon.wakes import Seen, Told
+from mbx.daemon.wakes import IN_A_TURN, LEASE_CHANGED, Seen, Told, still_there
 
 FOLDER: Final = "KIMI_CODE_HOME"
 """The variable that moves the client's folder, by default `.kimi-code` at home."""
@@ -41,11 +41,9 @@ _NO_CONVERSATION: Final = "its conversation is not known: the hooks of Kimi Code
 _CLOSED: Final = "the token of this kimi web cannot be read"
 _NO_MODEL: Final = "its conversation has no model yet"
 _NO_ANSWER: Final = "its kimi web does not answer"
-_BUSY: Final = "it is in a turn"
 _ADMITTED: Final = "kimi web took it as a prompt"
 _REFUSED: Final = "kimi web refused it"
 _LOST: Final = "kimi web did not say whether it took it"
-_LEASE: Final = "the lease changed before it was told"
 
 
 class Server(NamedTuple):
@@ -84,7 +82,7 @@ class Kimi:
             return Seen("none", _NO_ANSWER)
         if not told.model:
             return Seen("none", _NO_MODEL)
-        return Seen("busy", _BUSY) if told.is_busy else Seen("idle")
+        return Seen("busy", IN_A_TURN) if told.is_busy else Seen("idle")
 
     async def wake(self, target: Target, text: str, is_current: Callable[[], bool]) -> Told:
         """Give the conversation a prompt; the server's answer says whether it begins a turn."""
@@ -96,7 +94,7 @@ class Kimi:
         if told is None or not told.model:
             return Told("failed", _NO_ANSWER if told is None else _NO_MODEL)
         if told.is_busy:
-            return Told("busy", _BUSY)
+            return Told("busy", IN_A_TURN)
         line = await asyncio.to_thread(_connected, server)
         if line is None:
             return Told("failed", _NO_ANSWER)
@@ -104,8 +102,8 @@ class Kimi:
         data = _request(server, "POST", f"sessions/{called}/prompts", body)
         with closing(line):
             # Nothing in here waits: between the last check and the prompt there is no time.
-            if not is_current() or not _is_listening(target.process, server):
-                return Told("failed", _LEASE)
+            if not still_there(target, is_current) or not _is_listening(target.process, server):
+                return LEASE_CHANGED
             line.setblocking(False)
             try:
                 if line.send(data) != len(data):

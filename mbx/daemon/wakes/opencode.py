@@ -11,14 +11,12 @@ from mbx.core.evidence import Process, ProcessEntry
 from mbx.daemon import processes
 from mbx.daemon.holders import Target
 from mbx.daemon.offers import Offers
-from mbx.daemon.wakes import Seen, Told
+from mbx.daemon.wakes import IN_A_TURN, LEASE_CHANGED, Seen, Told, still_there
 
 _NOT_CONNECTED: Final = (
     "mbx's plugin in this OpenCode is not connected: it is from the first prompt on"
 )
 _ONE_TURN: Final = "it runs one turn and ends (opencode run)"
-_BUSY: Final = "it is in a turn"
-_LEASE: Final = "the lease changed before it was told"
 
 
 class OpenCode:
@@ -36,12 +34,12 @@ class OpenCode:
             return Seen("none", _NOT_CONNECTED)
         if _runs_one_turn(target.process):
             return Seen("none", _ONE_TURN)
-        return Seen("busy", _BUSY) if offer.state == "busy" else Seen("idle")
+        return Seen("busy", IN_A_TURN) if offer.state == "busy" else Seen("idle")
 
     async def wake(self, target: Target, text: str, is_current: Callable[[], bool]) -> Told:
         """Ask the plugin; what it answers is how it ended."""
-        if not is_current() or processes.evidence(target.process) != "live":
-            return Told("failed", _LEASE)
+        if not still_there(target, is_current):
+            return LEASE_CHANGED
         return await self._offers.ask(target, text)
 
 
