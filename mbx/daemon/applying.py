@@ -20,6 +20,7 @@ from mbx.core.peer import read_peer
 from mbx.core.policy import Policy, Revocation, Source, Subject
 from mbx.core.record import Record, RecordError, Sealed, verify
 from mbx.daemon import (
+    chainlist,
     codec,
     displacing,
     forwarding,
@@ -234,7 +235,7 @@ def _effective(context: Context, tx: Tx) -> int:
     """How many policies grant something now."""
     book = context.authority.book(tx)
     clock = context.authority.clock(tx, context.moment.now_ms)
-    return sum(1 for one in book.policies() if not book.standing(one, clock))
+    return len(chainlist.in_effect(context, tx, book, clock))
 
 
 def _takeover(

@@ -48,6 +48,15 @@ def standing(
     return disobeyed[wanted[0]]
 
 
+def in_effect(
+    context: Context, tx: Tx, book: Book, clock: Clock, recipient: str | None = None
+) -> list[Policy]:
+    """The policies that grant something now (to this recipient), in the order of the book."""
+    return [
+        one for one in book.policies() if not standing(context, tx, book, one, clock, recipient)
+    ]
+
+
 def disobeying(context: Context, tx: Tx, policy: Policy) -> dict[Subject, str]:
     """Those among the recipients of a policy of this host whose own host follows it no more; why.
 

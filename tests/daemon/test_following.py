@@ -338,6 +338,7 @@ def test_a_policy_about_an_identity_of_a_removed_host_is_in_effect_nowhere(estat
     plant(estate.here, estate.there.key, "lap", estate.owner.id)
     state = "ended with a pairing: lap was paired anew since it was signed"
     assert (listed(), listed(all=True)) == ([], [(False, state)])
+    assert estate.owner.do("revoke", records=[policy])["before"] == {"policies": 0}
 
 
 def test_a_policy_about_identities_of_a_removed_host_and_others_is_in_effect_in_part(

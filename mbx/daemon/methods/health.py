@@ -124,9 +124,7 @@ def authority(context: Context, tx: Tx) -> Result:
     """What the owner signed: the key, what it delegates now, and whether all of it is to be had."""
     keys, book = owners.keys(tx), context.authority.book(tx)
     clock = context.authority.clock(tx, context.moment.now_ms)
-    standing = [
-        one for one in book.policies() if not chainlist.standing(context, tx, book, one, clock)
-    ]
+    standing = chainlist.in_effect(context, tx, book, clock)
     behind_ms = clock.high_ms - clock.now_ms if clock.is_behind else 0
     return {
         "owner": {"key_id": keys[0].key_id, "since": optional_rfc3339(owners.since_ms(tx))}

@@ -73,11 +73,7 @@ def _show(context: Context, tx: Tx, caller: Open, request: None) -> Answer:
             "host": context.host.key_id,
             "former": [key.key_id for key in known[1:]],
             "policy_version": book.version,
-            "policies_in_effect": sum(
-                1
-                for one in book.policies()
-                if not chainlist.standing(context, tx, book, one, clock)
-            ),
+            "policies_in_effect": len(chainlist.in_effect(context, tx, book, clock)),
             "followed": chainlist.followed(book),
             "damage": chainlist.damage(context, book),
             "void_until": book.void,

@@ -30,12 +30,10 @@ def _list(context: Context, tx: Tx, caller: Open, request: ListRequest) -> Answe
     to = drafting.subject(context, tx, request.to) if request.to is not None else None
     home = (to.host if to else "") or context.host.key_id
     who = to.identity if to else None
-    chosen = [
-        policy
-        for policy in book.policies()
-        if (request.every or not chainlist.standing(context, tx, book, policy, clock, who))
-        and (who is None or policy.concerns(who, home))
-    ]
+    listed = (
+        book.policies() if request.every else chainlist.in_effect(context, tx, book, clock, who)
+    )
+    chosen = [one for one in listed if who is None or one.concerns(who, home)]
     return Answer(
         {
             "policies": [shown(context, tx, book, policy, clock, who) for policy in chosen],
