@@ -223,6 +223,17 @@ def no_test_mocks(module: Module) -> Findings:
             yield f"line {line}: {target}"
 
 
+def no_test_compares_the_time_of_the_last_access(module: Module) -> Findings:
+    """A whole stat result has it, and any reader moves it on: compare what `entry_of` keeps."""
+    parts = {node.value for node in module.nodes if isinstance(node, ast.Attribute)}
+    for compared in (node for node in module.nodes if isinstance(node, ast.Compare)):
+        calls = [node for node in ast.walk(compared) if isinstance(node, ast.Call)]
+        for node in calls:
+            name = dotted(node.func).split(".")[-1]
+            if name in {"stat", "lstat", "fstat"} and node not in parts:
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
 def each_test_name_is_a_sentence(module: Module) -> Findings:
     for function in module.functions:
         words = function.name.split("_")
@@ -296,6 +307,15 @@ RULES = [
         TESTS,
         bad=[("tests.test_x", "from unittest import mock"), ("tests.test_x", "import mock.x")],
         good=[("tests.test_x", "import unittest")],
+    ),
+    Rule(
+        no_test_compares_the_time_of_the_last_access,
+        TESTS,
+        bad=[
+            ("tests.test_x", "assert path.lstat() == before"),
+            ("tests.test_x", "assert (os.stat(path), 1) == before"),
+        ],
+        good=[("tests.test_x", "assert path.stat().st_ino == before.inode")],
     ),
     Rule(
         each_test_name_is_a_sentence,

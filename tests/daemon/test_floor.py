@@ -17,6 +17,7 @@ from mbx.daemon.host import Host
 from mbx.daemon.world import moment
 from mbx.store import audit, owners
 from mbx.store.database import Committed, Tx, run_reads
+from tests.support.entries import entry_of
 from tests.support.office import KEY, HandWorld, OfficeDesk
 from tests.support.owner import an_owner
 
@@ -37,11 +38,10 @@ def path(tmp_path: Path) -> str:
 
 def refusal(path: str) -> MbxError:
     """Why it is not believed; the file stays as it is."""
-    before = os.lstat(path)
+    before = entry_of(path)
     with pytest.raises(MbxError) as caught:
         floor.load(path, HOST)
-    after = os.lstat(path)
-    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+    assert entry_of(path) == before
     assert caught.value.code == "store-damaged"
     assert path in caught.value.message
     assert "move it aside" in str(caught.value.next_step)

@@ -13,6 +13,7 @@ from mbx.core.errors import MbxError
 from mbx.core.keys import SigningKey, key_id
 from mbx.daemon import keystore
 from tests.support.daemon import Daemon, fresh_home
+from tests.support.entries import entry_of
 
 SEED = bytes(range(32))
 PUBLIC = SigningKey.from_seed(SEED).public
@@ -151,14 +152,13 @@ def test_a_damaged_key_is_named_and_left_byte_for_byte(
     damage: Callable[[bytes], bytes], must_exist: bool, path: Path
 ) -> None:
     path.write_bytes(damage(good_file(path)))
-    before = (path.read_bytes(), path.stat())
+    before = (path.read_bytes(), entry_of(path))
     with pytest.raises(MbxError) as refused:
         load(path, must_exist=must_exist)
     assert refused.value.code == "store-damaged"
     assert str(path) in refused.value.message
     assert refused.value.next_step
-    assert path.read_bytes() == before[0]
-    assert path.stat().st_mtime_ns == before[1].st_mtime_ns
+    assert (path.read_bytes(), entry_of(path)) == before
     assert os.listdir(path.parent) == ["host.key"]
 
 
@@ -197,12 +197,11 @@ def test_what_is_no_file_of_its_own_is_named_and_left(
 ) -> None:
     good_file(path)
     put(path)
-    before = (sorted(os.listdir(path.parent)), path.lstat())
+    before = (sorted(os.listdir(path.parent)), entry_of(path))
     with pytest.raises(MbxError, match=r"host\.key") as refused:
         load(path, must_exist=must_exist)
     assert refused.value.code == "store-damaged"
-    after = (sorted(os.listdir(path.parent)), path.lstat())
-    assert (after[0], after[1].st_ino) == (before[0], before[1].st_ino)
+    assert (sorted(os.listdir(path.parent)), entry_of(path)) == before
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o644, 0o660, 0o601, 0o700, 0o400])

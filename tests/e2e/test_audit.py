@@ -25,6 +25,7 @@ from mbx.store import audit
 from mbx.store.database import Tx
 from tests.e2e.test_doctor import Doctor
 from tests.support.daemon import Daemon, Line, fresh_home
+from tests.support.entries import entry_of
 from tests.support.seat import Seat
 from tests.support.shells import Finished, Shell
 from tests.support.worlds import with_limits
@@ -406,13 +407,13 @@ def test_an_idle_daemon_leaves_the_floor_alone(home: Path) -> None:
     # Each round commits the clock where there is an owner, if it is to be kept that exactly.
     with Daemon(home, python=with_limits(CLOCK_KEPT_MS=0)) as daemon, daemon.line() as line:
         line.hello()
-        before = (home / "floor" / "floor.json").stat()
+        before = entry_of(home / "floor" / "floor.json")
         began = line.call("daemon.status")["commit_seq"]
         deadline = time.monotonic() + 15
         while line.call("daemon.status")["commit_seq"] < began + 3:  # rounds raise the clock
             assert time.monotonic() < deadline
-        after = (home / "floor" / "floor.json").stat()
-    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+        after = entry_of(home / "floor" / "floor.json")
+    assert after == before
 
 
 def test_an_older_store_that_was_put_back_is_told_by_the_floor(home: Path, lived_in: Path) -> None:

@@ -12,6 +12,7 @@ from mbx.service.job import Act, Job
 from mbx.service.platforms import found, manager_of
 from mbx.service.systemd import Systemd
 from mbx.setup.plan import Change
+from tests.support.entries import entry_of
 
 MANAGER = Systemd()
 
@@ -75,11 +76,11 @@ def test_what_is_not_ours_is_refused_and_stays(tmp_path: Path, sort: str, instal
             path.symlink_to("/dev/null")
         case "pipe":
             os.mkfifo(path)
-    before = path.lstat(), path.read_bytes() if path.is_file() else None
+    before = entry_of(path), path.read_bytes() if path.is_file() else None
     with pytest.raises(MbxError, match="left as it is") as refused:
         planned(tmp_path, installing=installing)
     assert refused.value.code == "conflict"
-    assert before == (path.lstat(), path.read_bytes() if path.is_file() else None)
+    assert before == (entry_of(path), path.read_bytes() if path.is_file() else None)
 
 
 def test_a_file_that_changes_after_the_plan_is_not_written_over(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from mbx.setup.entries import HOOK_TIMEOUT_S
 from mbx.setup.ledger import Ledger
 from mbx.setup.steps import Refused
 from tests.setup.conftest import FOLDERS, Place, acts
+from tests.support.entries import entry_of
 
 JSON_SHAPES = {
     "empty file": "",
@@ -265,17 +266,12 @@ def test_what_cannot_be_edited_safely_is_named_and_left_and_the_rest_is_done(
     place.clients("claude", "gemini")
     path = place.user / ".claude/settings.json"
     break_it(path)
-    before = path.lstat()
+    before = entry_of(path)
     plan = place.run()
     refused = [change for one in plan.clients for change in one.changes if change.act == "refused"]
     assert [change.path for change in refused] == [str(path)]
     assert words in refused[0].why
-    after = path.lstat()
-    assert (after.st_ino, after.st_mtime_ns, after.st_mode) == (
-        before.st_ino,
-        before.st_mtime_ns,
-        before.st_mode,
-    )
+    assert entry_of(path) == before
     assert (place.user / ".gemini/settings.json").exists()
 
 
