@@ -4,7 +4,6 @@ import os
 import re
 import select
 import signal
-import termios
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -199,7 +198,7 @@ def test_an_inviter_that_declines_ends_it_at_both_sides(two: Two) -> None:
 
 def test_ctrl_c_declines_and_leaves_the_terminal_as_it_was(two: Two) -> None:
     one, other = two
-    before = termios.tcgetattr(one.shell.keyboard)
+    before = one.shell.modes()
     code = one.pair()
     one.screen.type("\x03")
     assert one.finish().status == 130
@@ -210,7 +209,7 @@ def test_ctrl_c_declines_and_leaves_the_terminal_as_it_was(two: Two) -> None:
     one.screen.type("\x03")
     assert one.finish().status == 130
     refused(other.says_yes_in_vain(), "closed")
-    assert termios.tcgetattr(one.shell.keyboard) == before
+    assert one.shell.modes() == before
 
 
 @pytest.mark.parametrize("at", ["waiting", "comparing"])

@@ -217,6 +217,14 @@ class Shell(Console):
         """The outer end of its terminal: what is written there is typed, what is read was shown."""
         return self._keyboard
 
+    def modes(self) -> str:
+        """How its terminal is set while a command runs, as `stty -g` says it.
+
+        Only a command sees that: at its prompt the shell sets the terminal for its own editing, and
+        nothing tells when it comes to that.
+        """
+        return self.run("stty -g </dev/tty").out
+
     def type_line(self, line: str) -> None:
         self._drain()
         os.write(self._keyboard, line.encode() + b"\n")
