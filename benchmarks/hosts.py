@@ -5,7 +5,6 @@ put into the stores: each host's row and certificate, and the two streams.
 """
 
 import os
-import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from mbx.store.database import Committed, Tx, run_group
 from mbx.store.hosts import HostRow
 from mbx.store.migrate import open_store
 from mbx.store.peers import NewPeer
+from scripts.ports import reserve_port
 
 _PATIENCE_S: Final = 120.0
 LOOK_S: Final = 0.01
@@ -46,7 +46,7 @@ def prepare(folder: Path, label: str) -> Home:
     row: HostRow = _commit(folder, hosts.find)
     path = Paths(str(folder), str(folder / "run")).tls_key_path()
     tls = certificates.load_or_create(path, os.urandom(32), row.key_id, must_exist=False)
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{reserve_port()}"
 
     def unit(tx: Tx) -> None:
         tx.run("UPDATE host SET label = ?", (label,))
@@ -145,10 +145,3 @@ def _commit(folder: Path, unit: Callable[[Tx], Any]) -> Any:
     if not isinstance(outcome, Committed):
         raise outcome.error
     return outcome.value
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -4,12 +4,12 @@ Both "machines" are homes on this one, paired over TLS on the loopback address.
 """
 
 import re
-import socket
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from scripts.demostage import ClaimError
 from scripts.demostory import PASSPHRASE, SHORT, Differences, Story, compare, only_id, until
+from scripts.ports import reserve_port
 from scripts.terminals import Finished
 
 HERE: Final = "desktop"
@@ -46,7 +46,7 @@ class PairedStory(Story):
         self._stage.note(f"dora and eve are there: MBX_HOME={self._there}")
         self._done("dora", "mbx identity register dora --role tester")
         self._sign("mbx owner init", ("New passphrase", "The same again:"), (), name="eve")
-        address = f"127.0.0.1:{_free_port()}"
+        address = f"127.0.0.1:{reserve_port()}"
         invite = f"mbx pair --listen {address} --label {THERE}"
         join = f"mbx join {address} --label {HERE}"
         code = _CODE.search(self._asked("cai", invite, "(Ctrl-C to leave) ..."))
@@ -232,10 +232,3 @@ class PairedStory(Story):
         kill = hosts["kill"]
         burst = {*kill["accepted"].values(), *kill["repeated"].values()}
         return {hosts["request"], hosts["reply"]} | burst
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import sqlite3
 import stat
 import subprocess
@@ -29,6 +28,7 @@ from mbx.core.pairing_code import RANDOM_BYTES, PairingCode
 from mbx.core.record import signed_bytes
 from mbx.wire import introduction
 from scripts.pairedhosts import plant_peer
+from scripts.ports import reserve_port
 from scripts.terminals import bare_environment
 
 _TIMEOUT_S: Final = 30.0
@@ -394,8 +394,7 @@ def _pair(
     key: SigningKey,
 ) -> None:
     """`waiting`: whoever waits on each side, so that the others' numbers do not tell how often."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{reserve_port()}"
     invited = talk.speak(human, "pair.invite", listen=[address])
     talk.speak(human, "pair.hold", run=invited["run"])
     joined = talk.speak(guest, "pair.join", address=address, code=invited["code"])

@@ -13,9 +13,10 @@ import pytest
 from mbx.cli import pairing
 from mbx.core.errors import EXIT_STATUS, MbxError
 from mbx.core.pairing_code import parse_code
+from scripts.ports import reserve_port
 from tests.cli.conftest import document
 from tests.cli.owners import refused
-from tests.support.hosts import free_port, until
+from tests.support.hosts import until
 from tests.support.human import Human as Raw
 from tests.support.pairers import WRONG_CODE, Person, person, told
 from tests.support.patience import looks
@@ -380,7 +381,7 @@ def test_who_leaves_after_signing_is_told_that_the_record_stays(fresh: Two) -> N
 
 def test_an_address_that_does_not_answer_tells_what_was_tried(two: Two) -> None:
     _, other = two
-    other.shell.start(f"mbx join localhost:{free_port()}")
+    other.shell.start(f"mbx join localhost:{reserve_port()}")
     other.screen.answer("Code that the other host shows:", WRONG_CODE)
     words = refused(other.finish(), "peer-refused")
     assert "127.0.0.1: Connection refused" in words
@@ -433,7 +434,7 @@ def test_where_the_owners_key_is_elsewhere_the_next_step_is_to_bring_it(
 
 def test_an_address_to_type_is_one_word_of_any_shell(two: Two) -> None:
     one, _ = two
-    one.shell.start(f"mbx pair --listen '[::1]:{free_port()}'")
+    one.shell.start(f"mbx pair --listen '[::1]:{reserve_port('::1')}'")
     assert "    mbx join '[::1]:" in one.screen.expect("Waiting for the other host")
     one.screen.type("\x03")
     one.finish()

@@ -17,8 +17,8 @@ from mbx.daemon.faces import peers as face
 from mbx.daemon.faces.channels import Channel, ChannelEnded
 from mbx.daemon.faces.networks import Crowd
 from mbx.daemon.faces.peers import Callers, Listener, Undialled
+from scripts.ports import reserve_port
 from tests.support.daemon import Daemon, Line, fresh_home
-from tests.support.hosts import free_port
 from tests.support.human import Human, signed
 from tests.support.wires import LOOPBACK, Flip, Wire
 
@@ -38,7 +38,7 @@ class Ends:
             human.enroll()
             self.lines.append(stack.enter_context(human.line()))
             self.homes.append(daemon.home)
-        self.port = free_port()
+        self.port = reserve_port()
 
     def meet(self, port: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Invite at one, join at the other through a port; how both stand when it is settled."""
@@ -104,7 +104,7 @@ class Relay:
         self._target = Endpoint(LOOPBACK, target)
         self._bend = bend
         self.passed = 0
-        self.port = free_port()
+        self.port = reserve_port()
         signer = SigningKey.from_seed(b"\x77" * 32)
         host = key_id("host", signer.public)
         self._tls = certificates.load_or_create(
@@ -197,7 +197,7 @@ def test_names_and_literals_of_both_families_are_joined(ends: Ends, address: str
             socket.create_server(("::1", 0), family=socket.AF_INET6).close()
         except OSError:
             pytest.skip("this machine has no IPv6 loopback")
-    port = free_port()
+    port = reserve_port("::1" if "::1" in address else LOOPBACK)
     listen = address.format(port).replace("localhost", LOOPBACK)
     invited = ends.lines[0].call("pair.invite", listen=[listen])
     assert listen in invited["addresses"]

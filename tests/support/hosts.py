@@ -6,7 +6,6 @@ real daemons, TLS and sockets, whose stores are prepared while they do not run.
 
 import json
 import select
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -18,20 +17,13 @@ from mbx.store import hosts, outbox, peers
 from mbx.store.database import Committed, Tx, run_group
 from mbx.store.migrate import open_store
 from mbx.store.peers import NewPeer
+from scripts.ports import reserve_port
 from tests.support.daemon import Daemon, Line
 from tests.support.human import Human
 from tests.support.human import do as do_as_owner
 from tests.support.shells import TIMEOUT_S
 
 _TURN_MS: Final = 10
-
-
-def free_port() -> int:
-    """A TCP port on the loopback address that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def do(home: Path, unit: Callable[[Tx], Any]) -> Any:
@@ -61,7 +53,7 @@ class PairedHost:
         self.home = home
         self.label = label
         self.ip = ip
-        self.port = free_port()
+        self.port = reserve_port()
         with Daemon(home):
             pass  # makes the store and the host key
         self.daemon = Daemon(home, **how)

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from mbx.core.keys import SigningKey
 from mbx.owner import keyfile
+from scripts.ports import reserve_port
 from tests.cli.conftest import Desk, document
 from tests.cli.owners import PASSPHRASE, Human
-from tests.support.hosts import free_port
 from tests.support.human import Human as Raw
 from tests.support.human import signed
 from tests.support.shells import Finished
@@ -45,7 +45,7 @@ class Person(Human):
 
     def pair(self, options: str = "") -> str:
         """Begin as the inviter; the code."""
-        self.port = self.port or free_port()
+        self.port = self.port or reserve_port()
         self.shell.start(f"mbx pair --listen 127.0.0.1:{self.port} {options}")
         shown = self.screen.expect("Waiting for the other host")
         assert f"mbx join 127.0.0.1:{self.port}" in shown
