@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 
 from mbx.client import FORBIDDEN, PAUSE_FIRST_S, PAUSE_LAST_S, Clock, error_of, unreachable
 from mbx.core.errors import MbxError
+from mbx.nullsignal import exists
 from mbx.paths import Paths, make_folder
 from mbx.wire import JsonObject, WireError, decode, encode
 
@@ -86,21 +87,11 @@ class ProcessEnd:
             self._pidfd = None
             return ended
         deadline = clock.monotonic() + seconds
-        while _exists(self._pid):
+        while exists(self._pid):
             if clock.monotonic() >= deadline:
                 return False
             clock.sleep(PAUSE_FIRST_S)
         return True
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _taken(lock: int, how: int) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from mbx import nullsignal
 from mbx.core.evidence import (
     Claim,
     Evidence,
@@ -149,19 +150,8 @@ def above(process: Process) -> Above:
         found = above_in(ancestry(process.pid), process)
         if found.end is None or found.end.is_too_far:
             return found
-    is_others = found.end is not None and _is_of_another_user(found.end.pid)
+    is_others = found.end is not None and nullsignal.ask(found.end.pid) == "another-user"
     return found._replace(end=None) if is_others else found
-
-
-def _is_of_another_user(pid: int) -> bool:
-    """Whether a process lives that we may not signal. Signal 0 does nothing to it."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except OSError:
-        pass
-    return False
 
 
 # -- life and death -------------------------------------------------------------------------------

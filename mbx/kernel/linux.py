@@ -15,6 +15,7 @@ from typing import Final
 from mbx.core.evidence import ProcessEntry, Unreadable, is_process_number
 from mbx.kernel import Peer
 from mbx.kernel.namespaces import boot_id, numbers_are_ours, own_time_shift
+from mbx.nullsignal import exists
 
 __all__ = [
     "boot_id",
@@ -169,20 +170,9 @@ def _read_of(pid: int, name: str, max_bytes: int) -> bytes | Unreadable | None:
             return Unreadable(pid)
         return _read(f"/proc/{pid}/{name}", max_bytes)
     except (FileNotFoundError, ProcessLookupError):
-        return Unreadable(pid) if _is_hidden(pid) else None
+        return Unreadable(pid) if exists(pid) else None  # hidepid, proc(5)
     except OSError:
         return Unreadable(pid)
-
-
-def _is_hidden(pid: int) -> bool:
-    """Whether a process exists that /proc does not show (hidepid). Signal 0 does nothing to it."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _read(path: str, max_bytes: int) -> bytes:

@@ -19,6 +19,7 @@ import psutil
 
 from mbx.core.evidence import ProcessEntry, Unreadable
 from mbx.kernel import Peer
+from mbx.nullsignal import exists
 
 SOL_LOCAL: Final = 0
 """sys/un.h of macOS and FreeBSD: the level of options of unix sockets."""
@@ -164,7 +165,7 @@ def _read(pid: int, *, with_argv: bool) -> ProcessEntry | Unreadable | None:
     except psutil.ZombieProcess:  # a kind of NoSuchProcess: it has ended, and nothing else is told
         return ProcessEntry(pid, 0, 0, "", (), zombie=True)
     except psutil.NoSuchProcess:
-        return Unreadable(pid) if _is_hidden(pid) else None
+        return Unreadable(pid) if exists(pid) else None
     except (psutil.Error, OSError):
         return Unreadable(pid)
 
@@ -224,17 +225,6 @@ def _tty(process: psutil.Process) -> int:
         psutil._psposix.get_terminal_map.cache_clear()  # type: ignore[attr-defined]  # private
         path = process.terminal()
     return os.stat(path).st_rdev if path is not None else 0
-
-
-def _is_hidden(pid: int) -> bool:
-    """Whether a process exists that we are not shown. Signal 0 does nothing to it."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _text(word: str) -> str:
