@@ -71,6 +71,38 @@ def test_a_lost_grant_may_have_happened_and_a_lost_release_too() -> None:
     assert wrong((steps, audit)) == ([], [])
 
 
+def displaced(rounds: int, epoch: int) -> list[Step]:
+    """So many takeovers, before each of which one of two who died was granted its claim."""
+    steps = []
+    for no in range(rounds):
+        at, who, granted = 100 + 10 * no, 10 + 3 * no, epoch + 2 * no + 1
+        steps += [
+            Step(who, "claim", "unknown", at, NEVER),
+            Step(who + 1, "claim", "unknown", at, NEVER),
+            Step(who + 2, "takeover", "ok", at + 1, at + 2, granted + 1, granted, f"r{no}"),
+            Step(who + 2, "release", "ok", at + 3, at + 4, granted + 1),
+        ]
+    return steps
+
+
+def test_what_a_stopped_process_hears_late_does_not_open_every_order_of_what_came_before() -> None:
+    """A release was before a takeover that was called earlier, and is answered much later."""
+    steps = [
+        Step(2, "claim", "ok", 1, 2, 1),
+        Step(3, "takeover", "ok", 3, 6, 2, 1, "r"),
+        Step(2, "release", "ok", 4, 1_000, 1),
+        Step(3, "release", "ok", 7, 8, 2),
+        *displaced(40, 2),
+    ]
+    assert by_search(steps) == []
+
+
+def test_a_search_that_takes_too_many_tries_is_given_up_and_says_so() -> None:
+    steps = [*displaced(40, 0), Step(9, "use", "ok", 1_001, 1_002, 81)]
+    [told] = by_search(steps, tries_max=1_000)
+    assert told.startswith("1000 tries do not explain")
+
+
 def test_a_lost_grant_may_not_have_happened() -> None:
     steps, audit = usual()
     steps.append(Step(1, "claim", "unknown", 8.1, 8.2))
