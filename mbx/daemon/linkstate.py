@@ -1,7 +1,10 @@
 """How a link to a paired host is, what it needs of its connection, and the network of this one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
+
+from mbx.core.endpoints import Endpoint
+from mbx.core.errors import MbxError
 
 
 class RoundTrip(NamedTuple):
@@ -63,11 +66,29 @@ class LinkState(NamedTuple):
 
 
 class NetworkState(NamedTuple):
-    """Where this host listens now, and why the network cannot be used as it was told to.
+    """Where this host listens now, and why the network cannot be used at all.
 
     `reachable`: the addresses at which others may dial it, as far as this machine knows them.
+    `deaf`: why it does not listen at all places where it was told to.
     """
 
     listening: tuple[str, ...] = ()
     fault: str | None = None
     reachable: tuple[str, ...] = ()
+    deaf: str | None = None
+
+
+def listen_where_possible(
+    listen: Callable[[Sequence[Endpoint]], object], wanted: Iterable[Endpoint]
+) -> list[MbxError]:
+    """Listen at each of these where that can be now; why not at the others.
+
+    An address may be gone with its network, and IPv6 from the whole machine: the rest goes on.
+    """
+    failed = []
+    for endpoint in wanted:
+        try:
+            listen([endpoint])
+        except MbxError as error:
+            failed.append(error)
+    return failed

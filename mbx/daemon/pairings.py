@@ -35,6 +35,7 @@ from mbx.core.record import Record, RecordError
 from mbx.daemon.context import Answer, Result
 from mbx.daemon.effects import Agreed, Effect
 from mbx.daemon.host import Host
+from mbx.daemon.linkstate import listen_where_possible
 from mbx.daemon.pairingside import ENDS, Channel, Machine, Settle, Side
 from mbx.daemon.proven import Proven
 from mbx.daemon.sequels import Decline, Enclose, Hold, Invite, Join, Look, Sequel
@@ -217,7 +218,10 @@ class Pairings:
         if wanted.listen:
             return list(network.listen(wanted.listen))
         if wanted.remembered or network.listening:
-            return list(network.listen(wanted.remembered))
+            failed = listen_where_possible(network.listen, wanted.remembered)
+            if failed and not network.listening:
+                raise failed[0]
+            return list(network.listening)
         try:
             return list(network.listen(EVERYWHERE))
         except MbxError:  # without IPv6 on this machine

@@ -35,7 +35,7 @@ from mbx.daemon.effects import (
 from mbx.daemon.farewells import Farewells, due
 from mbx.daemon.journal import Journal, whence
 from mbx.daemon.links import Links, by_the_loop
-from mbx.daemon.linkstate import NetworkState
+from mbx.daemon.linkstate import NetworkState, listen_where_possible
 from mbx.daemon.world import moment
 from mbx.kernel import addresses
 from mbx.paths import Paths
@@ -82,6 +82,7 @@ class Relay:
         self._moving: asyncio.TimerHandle | None = None
         self._changes: socket.socket | None = None
         self._fault: str | None = None
+        self._deaf: str | None = None
         self.links = Links(dispatcher, submit, self._dial, journal.write)
         self._farewells = Farewells(dispatcher.world, self._part, by_the_loop)
 
@@ -110,7 +111,10 @@ class Relay:
         """Where this host listens, and what is wrong with its network."""
         listening = self._network.listening if self._network is not None else []
         return NetworkState(
-            tuple(map(str, listening)), self._fault, tuple(self._reachable(listening))
+            tuple(map(str, listening)),
+            self._fault,
+            tuple(self._reachable(listening)),
+            self._deaf,
         )
 
     async def serve(self) -> None:
@@ -121,8 +125,7 @@ class Relay:
             await asyncio.sleep(_ROUND_S)
             self._keep_house()
             self._resume()
-            if self._fault is not None:
-                self.look()
+            self._look_again()
 
     def look(self) -> None:
         """A pairing began, changed or ended, or the daemon starts: look who is paired."""
@@ -195,7 +198,7 @@ class Relay:
         try:
             network = self.network(must_exist=bool(every))
             network.know(present, [row for row in every if row.ended_ms is not None])
-            network.listen([parse_endpoint(text, listening=True) for text in listen])
+            self._listen(network, [parse_endpoint(text, listening=True) for text in listen])
             self._fault = None
         except MbxError as error:
             if not (present or listen):
@@ -207,6 +210,19 @@ class Relay:
             self.links.know(present, store_id)
             self._farewells.know(parting)
             self._changed()
+
+    def _listen(self, network: Network, wanted: Sequence[Endpoint]) -> None:
+        """Listen where this host was told to, as far as that can be now."""
+        failed = listen_where_possible(network.listen, wanted)
+        deaf = "; ".join(error.message for error in failed) or None
+        if deaf is not None and deaf != self._deaf:
+            self._journal.write("this host does not listen everywhere it was told to", why=deaf)
+        self._deaf = deaf
+
+    def _look_again(self) -> None:
+        """Whatever hindered the network may be gone."""
+        if self._fault is not None or self._deaf is not None:
+            self.look()
 
     def _follow_addresses(self) -> None:
         """Hear of addresses of this machine that come and go, where the system tells."""
@@ -227,6 +243,7 @@ class Relay:
         self._moving = None
         if self._network is not None:
             self._network.moved(addresses.is_own)
+        self._look_again()
         self.links.wake()
         self._changed()
 

@@ -27,6 +27,8 @@ NEARLY_FULL_PERCENT: Final = 80
 FILE_MAX_BYTES: Final = 4_096
 """Of the file of the TLS key, with its certificate."""
 
+_TRIED: Final = "mend that; it is tried again within a minute"
+
 _PARTS: Final = (b"-----BEGIN PRIVATE KEY-----", b"-----BEGIN CERTIFICATE-----")
 
 
@@ -69,9 +71,12 @@ def listener(told: Told) -> list[Check]:
     """Where this host listens for others, if it was told to."""
     wanted, found, fault = told["listen"], told["listening"], told["network_fault"]
     if fault is not None:
-        fix = "mend that; it is tried again within a minute"
-        return [Check("listener", "fail", f"the network cannot be used: {fault}", fix)]
-    deaf = [one for one in wanted if one not in found]
+        return [Check("listener", "fail", f"the network cannot be used: {fault}", _TRIED)]
+    deaf, why = [one for one in wanted if one not in found], told.get("listener_fault")
+    if deaf and why is not None:
+        level: Level = "warn" if found else "fail"
+        heard = f"it listens at {', '.join(found)}" if found else "it listens nowhere"
+        return [Check("listener", level, f"this host {why}; {heard}", _TRIED)]
     if deaf:
         detail = f"this host does not listen at {', '.join(deaf)}, although it was told to"
         return [Check("listener", "fail", detail, "mbx daemon restart")]

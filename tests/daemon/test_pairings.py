@@ -183,6 +183,16 @@ async def test_a_machine_without_ipv6_listens_on_the_other_alone(desk: MeetingDe
     assert (await desk.refused("pair.invite", listen="127.0.0.1:4711")).code == "conflict"
 
 
+async def test_an_inviter_listens_at_those_of_its_former_addresses_that_are_there(
+    desk: MeetingDesk,
+) -> None:
+    desk.do(lambda tx: hosts.set_listen(tx, ["192.0.2.9:4711", "127.0.0.1:4711"]))
+    desk.wires.refused.update({"192.0.2.9", "127.0.0.1"})
+    assert (await desk.refused("pair.invite")).code == "conflict"
+    desk.wires.refused.remove("127.0.0.1")
+    assert (await desk.ask("pair.invite"))["listening"] == ["127.0.0.1:4711"]
+
+
 async def test_addresses_are_told_in_their_one_spelling() -> None:
     own = lambda: ["192.0.2.1", "2001:db8::1", "2001:db8::2"]  # noqa: E731
     assert told_addresses(EVERYWHERE, own) == (

@@ -52,6 +52,21 @@ def test_a_healthy_answer_has_no_fault() -> None:
     [
         ({"listening": []}, "listener", "fail", "does not listen at 10.0.0.1:24629"),
         ({"network_fault": "port 24629 is taken"}, "listener", "fail", "port 24629 is taken"),
+        (
+            {"listening": [], "listener_fault": "cannot listen on 10.0.0.1:24629: no such address"},
+            "listener",
+            "fail",
+            "this host cannot listen on 10.0.0.1:24629: no such address; it listens nowhere",
+        ),
+        (
+            {
+                "listen": ["10.0.0.1:24629", "10.0.0.2:24629"],
+                "listener_fault": "cannot listen on 10.0.0.2:24629: no such address",
+            },
+            "listener",
+            "warn",
+            "no such address; it listens at 10.0.0.1:24629",
+        ),
         ({"peers": [DOWN]}, "peers", "info", "no link to lap: no address of it answers; last seen"),
         ({"peers": [DOWN | {"last_seen": None}]}, "peers", "info", "never seen"),
         (

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from mbx.daemon.peerlist import REASONS
+from mbx.store import hosts
 from tests.support.clients import Claude
 from tests.support.daemon import Agent, Daemon, Line, RefusedError, fresh_home
 from tests.support.hosts import (
     PairedHost,
     addresses,
     copies,
+    do,
     inbox,
     pair_by_owners,
     plant_pairing,
@@ -288,3 +290,16 @@ def test_a_daemon_that_is_killed_and_started_again_and_again_is_no_copy(two: Two
         until(lambda: only_peer(two.there.daemon)["state"] == "up", "the link stands again")
     for host in (two.here, two.there):
         assert only_peer(host.daemon)["parted"] is None
+
+
+@pytest.mark.parametrize("gone", ["192.0.2.1", "[fe80::1%no-such-wire]"])
+def test_an_address_that_is_gone_keeps_nobody_from_the_others(gone: str) -> None:
+    with ExitStack() as stack:
+        here = PairedHost(stack.enter_context(fresh_home()), "desk")
+        there = PairedHost(stack.enter_context(fresh_home()), "lap")
+        do(there.home, lambda tx: hosts.set_listen(tx, [f"{gone}:24629", there.address]))
+        two = Two(stack, here, there)  # each reaches the other
+        said = two.ben.call("daemon.health")
+        assert said["listening"] == [there.address]
+        assert said["listener_fault"].startswith(f"cannot listen on {gone}:24629: ")
+        assert said["network_fault"] is None

@@ -150,8 +150,21 @@ class Stranger(NamedTuple):
 def listen(endpoint: Endpoint) -> socket.socket:
     """A listening socket at an IP address of this machine (port 0: any that is free).
 
-    Raises MbxError conflict, with the address and what the system says, where there is none.
+    Raises MbxError conflict, with the address and what the system says, where there is none: the
+    interface of its zone may be gone, or the whole family.
     """
+    try:
+        return _listen(endpoint)
+    except OSError as error:
+        raise MbxError(
+            "conflict",
+            f"cannot listen on {endpoint}: {error.strerror}",
+            "choose another address or port, or stop what listens there",
+            address=str(endpoint),
+        ) from error
+
+
+def _listen(endpoint: Endpoint) -> socket.socket:
     family, _, _, _, address = socket.getaddrinfo(
         endpoint.host,
         endpoint.port,
@@ -167,14 +180,9 @@ def listen(endpoint: Endpoint) -> socket.socket:
         listening.bind(address)
         listening.listen(_BACKLOG)
         listening.setblocking(False)
-    except OSError as error:
+    except OSError:
         listening.close()
-        raise MbxError(
-            "conflict",
-            f"cannot listen on {endpoint}: {error.strerror}",
-            "choose another address or port, or stop what listens there",
-            address=str(endpoint),
-        ) from error
+        raise
     return listening
 
 

@@ -105,6 +105,7 @@ def _network(context: Context, tx: Tx) -> Result:
         "listen": list(hosts.listen(tx)),
         "listening": list(state.listening),
         "network_fault": state.fault,
+        "listener_fault": state.deaf,
     }
 
 

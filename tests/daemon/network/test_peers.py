@@ -1,6 +1,9 @@
 """Who gets in from the network, as whom, and what a dial comes to."""
 
 import asyncio
+import errno
+import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -229,8 +232,25 @@ async def test_an_address_that_is_taken_is_named_and_nothing_is_left_open(home: 
         home.listener.open([Endpoint(LOOPBACK, 0), home.endpoint])
     assert caught.value.code == "conflict"
     assert caught.value.next_step
-    with pytest.raises(MbxError, match=r"192\.0\.2\.1:24629"):
-        home.listener.open([Endpoint("192.0.2.1", 24629)])
+    for gone in ("192.0.2.1", "fe80::1%no-such-wire"):
+        with pytest.raises(MbxError, match=re.escape(str(Endpoint(gone, 24629)))) as caught:
+            home.listener.open([Endpoint(gone, 24629)])
+        assert caught.value.code == "conflict"
+
+
+def test_a_family_that_the_machine_does_not_have_is_named_like_an_address_that_it_has_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class OldMachine(socket.socket):
+        def __init__(self, family: int, kind: int) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+            super().__init__(family, kind)
+
+    monkeypatch.setattr(socket, "socket", OldMachine)
+    with pytest.raises(MbxError, match=r"\[::\]:24629: Address family not supported") as caught:
+        networks.listen(Endpoint("::", 24629))
+    assert caught.value.code == "conflict"
 
 
 async def test_what_is_shut_lets_nobody_in_any_more_and_can_be_opened_again(home: Home) -> None:
