@@ -191,7 +191,7 @@ class HandOn:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Somebody wants to know how long an answer of a paired host takes."""
+    """Somebody wants to know how long an answer of a paired host takes, or a link to it now."""
 
     peer_no: int
 

@@ -187,13 +187,16 @@ class Links:
             peer.refused,
             peer.refused_ms,
             one is not None and one.wire.run is not None,
+            dialling.is_trying,
         )
 
     def measure(self, peer_no: int) -> None:
-        """Ask a peer how long an answer takes, if a link to it stands."""
+        """Ask a peer how long an answer takes; where nothing connects us, try for a link now."""
         peer = self._peers.get(peer_no)
         if peer is not None and peer.connection is not None:
             peer.connection.wire.measure()
+        else:
+            self.wake(peer_no)
 
     def wake(self, peer_no: int | None = None) -> None:
         """A sign that a try may succeed now, for one peer or for all."""

@@ -52,6 +52,7 @@ class LinkState(NamedTuple):
     link ended, or why there was none. `round_trip`: the last one on the link that stands.
     `refused`: why the peer takes nothing for now, a code of its; `refused_ms`: since when.
     `names_run`: it names the start of its daemon, and knows all that came into mbx with that.
+    `is_trying`: a try of ours runs.
     """
 
     stands: bool
@@ -63,6 +64,7 @@ class LinkState(NamedTuple):
     refused: str | None = None
     refused_ms: int | None = None
     names_run: bool = False
+    is_trying: bool = False
 
 
 class NetworkState(NamedTuple):

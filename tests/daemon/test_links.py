@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mbx.core.errors import MbxError
-from mbx.core.limits import STAND_BY_MS
+from mbx.core.limits import REDIAL_WOKEN_MS, STAND_BY_MS
 from mbx.core.streams import COPIED
 from mbx.daemon import peerlist, relaying
 from mbx.daemon.context import Answer
@@ -553,6 +553,26 @@ def test_a_try_is_due_at_once_and_after_a_failure_later(hosts: Any) -> None:
     state = two.here.state("lap")
     assert (state.stands, state.code, state.failures) == (False, "unreachable", 2)
     assert state.due_ms is not None
+
+
+def test_who_asks_a_host_without_a_link_for_a_sign_of_life_has_it_tried_for_at_once(
+    hosts: Any,
+) -> None:
+    two: Pair = hosts.pair
+    no = two.here.desk.peer_nos["lap"]
+    hosts.do(two.cut)
+    for _ in range(8):
+        hosts.do(lambda: two.here.desk.world.pass_ms(70_000))
+        hosts.do(lambda: two.here.links._ring(two.here.links._peers[no]))
+        hosts.do(lambda: two.here.links.unreachable(no, "unreachable"))
+    tried_ms = two.here.desk.world.monotonic_ms()
+    hosts.do(lambda: two.here.links.measure(no))
+    due_ms = two.here.state("lap").due_ms
+    assert due_ms is not None
+    assert due_ms <= tried_ms + REDIAL_WOKEN_MS
+    hosts.do(lambda: two.here.desk.world.pass_ms(REDIAL_WOKEN_MS))
+    hosts.do(lambda: two.here.links._ring(two.here.links._peers[no]))
+    assert (two.here.state("lap").is_trying, two.here.state("lap").due_ms) == (True, None)
 
 
 def test_more_than_a_hello_and_a_word_before_ours_ends_the_connection(hosts: Any) -> None:

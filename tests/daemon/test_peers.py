@@ -347,12 +347,26 @@ def test_a_ping_asks_once_and_looks_for_the_answer_afterwards(hosts: Hosts) -> N
     assert hosts.here.effects == []
 
 
-def test_a_ping_without_a_link_says_why_and_asks_nobody(hosts: Hosts) -> None:
-    for link, reason in ((None, None), (DOWN, "no address of it answers")):
-        hosts.link = link
-        said = told(hosts.here, "peers.ping", name="lap")
-        assert (said["up"], said["round_trip_ms"], said["reason"]) == (False, None, reason)
-    assert hosts.here.effects == []
+@pytest.mark.parametrize(
+    ("link", "reason", "dials", "asks"),
+    [
+        (None, None, False, False),
+        (DOWN, "no address of it answers", True, True),
+        (DOWN._replace(due_ms=None, is_trying=True), "no address of it answers", True, True),
+        (DOWN._replace(due_ms=None), "no address of it answers", False, True),
+    ],
+)
+def test_a_ping_without_a_link_says_why_and_whether_one_is_tried_for(
+    hosts: Hosts, link: LinkState | None, reason: str | None, dials: bool, asks: bool
+) -> None:
+    hosts.link = link
+    said = told(hosts.here, "peers.ping", name="lap")
+    assert (said["up"], said["round_trip_ms"], said["reason"]) == (False, None, reason)
+    assert (said["dials"], said["failures"]) == (dials, link.failures if link else 0)
+    assert hosts.here.effects == ([Ping(hosts.here.peer_nos["lap"])] if asks else [])
+
+
+def test_a_ping_is_for_hosts_that_are_paired_and_changes_nothing(hosts: Hosts) -> None:
     assert hosts.here.refusal(nobody(), "peers.ping", name="box").code == "not-paired"
     assert {one.name for one in method.METHODS if not one.writes} == {
         "peers.list",

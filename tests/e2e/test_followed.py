@@ -12,7 +12,7 @@ import pytest
 from mbx.core.keys import SigningKey, key_id
 from tests.support import human
 from tests.support.daemon import KILLED_AT_FLOOR, Agent, Daemon, Line, fresh_home
-from tests.support.hosts import PairedHost, addresses, plant_pairing, until
+from tests.support.hosts import PairedHost, addresses, linked, plant_pairing, until
 from tests.support.owner import content, wire
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
@@ -47,10 +47,12 @@ class Two:
         line: Line = self.stack.enter_context(owner.line())
         return line
 
-    def start_there(self) -> None:
-        """`lap` is back, and ben speaks to it again."""
+    def start_there(self, *, fits: bool = True) -> None:
+        """`lap` is back, and ben speaks to it again; the hosts are linked if its store `fits`."""
         self.there.daemon.start()
         self.ben = self.stack.enter_context(self.agents["ben"].connect())
+        if fits:
+            linked(self.here.daemon)
 
     def set(self, level: str) -> str:
         """The owner signs on `desk` what mail of ana's may make ben do; the record's id."""
@@ -148,7 +150,7 @@ def test_a_store_that_was_put_back_there_grants_nothing_of_what_it_followed(two:
     assert two.line().startswith("policy: ask (")
     two.there.daemon.stop()
     _put_back(copy, two.there.home)
-    two.start_there()
+    two.start_there(fits=False)
     [shown] = two.ben.call("policy.list", all=True)["policies"]
     assert shown["state"] == "record 2 of the owner's chain on desk is missing"
     [chain] = two.ben.call("owner.show")["followed"]

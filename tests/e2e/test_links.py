@@ -18,6 +18,7 @@ from tests.support.hosts import (
     copies,
     do,
     inbox,
+    linked,
     pair_by_owners,
     plant_pairing,
     until,
@@ -67,6 +68,8 @@ class Two:
         """The holder of that name speaks to a daemon that was started again."""
         line = self.stack.enter_context(self.agents[name].connect())
         assert line.call("session.whoami")["agent"] == name
+        if host is self.there:
+            linked(self.here.daemon)
         return line
 
     def _holder(self, stack: ExitStack, host: PairedHost, name: str) -> Line:
@@ -146,6 +149,9 @@ def test_what_is_sent_while_the_other_host_is_off_arrives_when_it_is_back(two: T
     two.there.daemon.stop()
     sent = [two.send(subject=f"number {number}") for number in range(300)]
     assert two.stage(sent[0]) == "queued"
+    for _ in range(3):
+        done = two.here.daemon.mbx("peers", "ping", "lap")
+        assert (done.returncode, "no link to lap" in done.stdout) == (1, True)
     two.there.daemon.start()
     two.ben = two.again(two.there, "ben")
     until(lambda: two.stage(sent[-1]) == "delivered", "the last one arrives")

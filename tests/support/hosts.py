@@ -152,6 +152,17 @@ def until(look: Callable[[], Any], what: str) -> Any:
     raise AssertionError(f"in vain: {what}")
 
 
+def linked(daemon: Daemon) -> None:
+    """Wait until the link to the only paired host stands, for which this daemon dials.
+
+    Asking has it tried for at once: after a long absence the next try may be a minute away.
+    """
+    with daemon.line() as line:
+        line.hello()
+        [peer] = line.call("peers.list")["peers"]
+        until(lambda: line.call("peers.ping", name=peer["label"])["up"], "the link stands")
+
+
 def addresses(line: Line) -> dict[str, Any]:
     """Everybody that can be written to from here, by address."""
     return {one["address"]: one for one in line.call("agents.list")["agents"]}

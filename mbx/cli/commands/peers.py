@@ -78,16 +78,12 @@ def show(session: Session, label: str) -> None:
 )
 @click.argument("label", metavar="HOST", shell_complete=completed("peers"))
 def ping(session: Session, label: str) -> int:
-    """Say how long a question takes to a paired host and back, over the link that stands.
+    """Say how long a question takes to a paired host and back.
 
-    Exit 1 if no link stands, or no answer comes within 5 seconds.
+    Without a link, one is tried for at once, however long the next try would be away. Exit 1 if
+    that fails, or no answer comes within 5 seconds.
     """
-    said = session.ask("peers.ping", name=label)
-    deadline = session.clock.monotonic() + PING_S
-    asked_ms = said["asked_ms"]
-    while said["up"] and said["round_trip_ms"] is None and session.clock.monotonic() < deadline:
-        session.clock.sleep(_AGAIN_S)
-        said = session.ask("peers.ping", name=label, asked_ms=asked_ms)
+    said = _answered(session, label)
     answers = said["round_trip_ms"] is not None
     if session.output.as_json:
         session.output.document({**said, "answers": answers})
@@ -234,6 +230,21 @@ def _lines(one: JsonObject, now_ms: int) -> list[str]:
 def _grouped(key_id: str) -> str:
     """A key id in groups, for two people who compare it by ear."""
     return " ".join(key_id[first : first + 5] for first in range(0, len(key_id), 5))
+
+
+def _answered(session: Session, label: str) -> JsonObject:
+    """What is known once an answer came, the try for a link failed, or it takes too long."""
+    deadline = session.clock.monotonic() + PING_S
+    first = said = session.ask("peers.ping", name=label)
+    while said["round_trip_ms"] is None and session.clock.monotonic() < deadline:
+        if not said["up"] and (not said["dials"] or said["failures"] > first["failures"]):
+            break
+        session.clock.sleep(_AGAIN_S)
+        was_up, asked_ms = said["up"], said["asked_ms"]
+        said = session.ask("peers.ping", name=label, asked_ms=asked_ms)
+        if said["up"] and not was_up:  # what was asked before went nowhere
+            said = session.ask("peers.ping", name=label)
+    return said
 
 
 def _pinged(said: JsonObject, now_ms: int) -> list[str]:

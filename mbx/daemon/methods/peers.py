@@ -56,6 +56,7 @@ def _read_ping(params: Params) -> PingRequest:
 def _ping(context: Context, tx: Tx, caller: Open, request: PingRequest) -> Answer:
     """Ask, or look whether an earlier question was answered: nobody waits inside the daemon.
 
+    Where no link stands, asking tries for one at once, if it is for this host to dial.
     `asked_ms` is on the daemon's monotonic clock. Raises MbxError not-paired.
     """
     peer = peerlabels.standing(tx, request.label)
@@ -65,9 +66,8 @@ def _ping(context: Context, tx: Tx, caller: Open, request: PingRequest) -> Answe
     asked_ms = now_ms if request.asked_ms is None else request.asked_ms
     last = link.round_trip if link is not None and stands else None
     is_answered = last is not None and request.asked_ms is not None and last.answered_ms >= asked_ms
-    effects: tuple[Effect, ...] = ()
-    if stands and request.asked_ms is None:
-        effects = (Ping(peer.no),)
+    is_asked = link is not None and request.asked_ms is None
+    effects: tuple[Effect, ...] = (Ping(peer.no),) if is_asked else ()
     told = peerlist.shown(context, tx, peer)
     return Answer(
         {
@@ -77,6 +77,8 @@ def _ping(context: Context, tx: Tx, caller: Open, request: PingRequest) -> Answe
             "round_trip_ms": last.took_ms if last is not None and is_answered else None,
             "reason": told["reason"],
             "last_seen": told["last_seen"],
+            "dials": link is not None and (link.is_trying or link.due_ms is not None),
+            "failures": link.failures if link is not None else 0,
             "next_try": told["link"]["next_try"] if told["link"] else None,
             "next": told["next"],
         },
@@ -99,7 +101,8 @@ METHODS: Final = (
     ),
     open_method(
         "peers.ping",
-        "Ask a paired host for a sign of life; with `asked_ms` of the answer, whether it came.",
+        "Ask a paired host for a sign of life, and without a link try for one now; with `asked_ms`"
+        " of the answer, whether it came.",
         _read_ping,
         _ping,
         brief=True,
