@@ -1,5 +1,8 @@
 """The meaning of our two markers: `long` states its own limit, `root` needs root.
 
+And no clock for what Hypothesis draws: by its own settings an example has 200 ms, and a machine
+that holds the process for as long, once, would make a test fail that says nothing about time.
+
 And signals as a terminal gives them: a shell without job control starts what it puts into the
 background with SIGINT and SIGQUIT ignored, and so would be all that tests start.
 """
@@ -8,6 +11,10 @@ import os
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("mbx", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mbx")
 
 
 def pytest_configure(config: pytest.Config) -> None:
