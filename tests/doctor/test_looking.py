@@ -21,6 +21,7 @@ from mbx.doctor.serving import Process
 from mbx.paths import Paths
 from tests.support.children import SLEEPER
 from tests.support.daemon import fresh_home
+from tests.support.patience import LOOKS_S
 
 ME = os.geteuid()
 
@@ -175,6 +176,26 @@ def test_a_process_is_described_and_a_gone_one_is_a_question_mark() -> None:
 # -- the probe ------------------------------------------------------------------------------------
 
 
+class StandingClock:
+    """No time passes but that of the waits themselves, however long the machine holds us up."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float, /) -> None:
+        time.sleep(seconds)
+
+
+STANDING = StandingClock()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who answers at all is waited for."""
+    monkeypatch.setattr(looking, "PROBE_S", LOOKS_S)
+    monkeypatch.setattr(looking, "HEALTH_S", LOOKS_S)
+
+
 @contextlib.contextmanager
 def listener(paths: Paths, answers: list[bytes] | None) -> Iterator[None]:
     """Somebody who listens and answers each line with the next of `answers`, or with nothing."""
@@ -201,18 +222,18 @@ def listener(paths: Paths, answers: list[bytes] | None) -> Iterator[None]:
 
 
 def test_nobody_there_is_absent(paths: Paths) -> None:
-    assert looking.probe(paths, ME, time).outcome == "absent"
+    assert looking.probe(paths, ME, STANDING).outcome == "absent"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(paths.socket_path())
-    assert looking.probe(paths, ME, time).outcome == "absent"
+    assert looking.probe(paths, ME, STANDING).outcome == "absent"
     os.unlink(paths.socket_path())
     Path(paths.socket_path()).touch()
-    assert looking.probe(paths, ME, time).outcome == "absent"
+    assert looking.probe(paths, ME, STANDING).outcome == "absent"
 
 
 def test_a_listener_of_another_user_is_not_spoken_to(paths: Paths) -> None:
     with listener(paths, None):
-        seen = looking.probe(paths, ME + 1, time)
+        seen = looking.probe(paths, ME + 1, STANDING)
     assert (seen.outcome, seen.user_id) == ("foreign", ME)
 
 
@@ -221,33 +242,36 @@ def test_who_takes_the_connection_and_says_nothing_is_silent(
 ) -> None:
     monkeypatch.setattr(looking, "PROBE_S", 0.05)
     with listener(paths, None):
-        seen = looking.probe(paths, ME, time)
+        seen = looking.probe(paths, ME, STANDING)
     assert (seen.outcome, seen.pid) == ("silent", os.getpid())
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(
     "answers", [[b"HTTP/1.1 400 Bad Request\n", b""], [b""], [b'{"id":0}\n', b'{"id":1}\n']]
 )
 def test_something_else_that_answers_is_no_daemon(paths: Paths, answers: list[bytes]) -> None:
     with listener(paths, answers):
-        assert looking.probe(paths, ME, time).outcome == "no-daemon"
+        assert looking.probe(paths, ME, STANDING).outcome == "no-daemon"
 
 
 def answer(number: int, **result: object) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": number, "result": result}).encode() + b"\n"
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_daemon_that_does_not_know_health_still_answers(paths: Paths) -> None:
     refused = b'{"id":2,"error":{"code":-32000,"data":{"code":"usage"}}}\n'
     with listener(paths, [answer(0, version="1"), answer(1, version="1"), refused]):
-        seen = looking.probe(paths, ME, time)
+        seen = looking.probe(paths, ME, STANDING)
     assert (seen.outcome, seen.hello, seen.health) == ("answered", {"version": "1"}, None)
     assert seen.health_refusal == {"code": "usage"}
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_daemon_that_dies_before_it_says_how_it_is_still_answered(paths: Paths) -> None:
     with listener(paths, [answer(0, version="1"), answer(1, version="1")]):
-        seen = looking.probe(paths, ME, time)
+        seen = looking.probe(paths, ME, STANDING)
     assert (seen.outcome, seen.health, seen.health_refusal) == ("answered", None, None)
 
 
@@ -257,7 +281,7 @@ def test_looking_leaves_every_file_as_it_is(paths: Paths) -> None:
         (str(path), path.lstat().st_mtime_ns, stat.S_IMODE(path.lstat().st_mode))
         for path in Path(paths.home()).rglob("*")
     )
-    looking.probe_patiently(paths, ME, time)
+    looking.probe_patiently(paths, ME, STANDING)
     after = sorted(
         (str(path), path.lstat().st_mtime_ns, stat.S_IMODE(path.lstat().st_mode))
         for path in Path(paths.home()).rglob("*")
