@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -158,17 +159,18 @@ def test_what_was_typed_before_a_question_answers_nothing(seat: Seat) -> None:
     assert seat.finish().out == '["word", "late"]\n'
 
 
-def test_a_terminal_in_a_strange_state_is_used_and_given_back_in_it() -> None:
+def test_a_terminal_in_a_strange_state_is_used_and_given_back_in_it(tmp_path: Path) -> None:
     import termios
 
-    with Seat(
-        (sys.executable, "-c", f"import time\nimport sys\nsys.stdin.read()\n{_ASKER}")
-    ) as seat:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    with Seat((sys.executable, "-c", f"open({str(gate)!r}).read()\n{_ASKER}")) as seat:
         strange = seat.state()
         strange[0] &= ~termios.ICRNL
         strange[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG)
         termios.tcsetattr(seat.inner, termios.TCSANOW, strange)
         strange = seat.state()
+        gate.write_bytes(b"")  # until then nothing is asked
         seat.answer("Word:", "word")
         seat.expect("word")
         seat.answer("Secret:", "hush")

@@ -191,7 +191,9 @@ class LoneSeat(Seat):
         self._status: int | None = None
 
     def signal(self, number: signal.Signals) -> None:
-        os.kill(self._pid, number)
+        """Not once the monitor has waited for it: its number may be another's by then."""
+        if not select.select([self._report], [], [], 0)[0] and self._status is None:
+            os.kill(self._pid, number)
 
     def _wait(self) -> int:
         if self._status is None:
