@@ -5,9 +5,9 @@ is loaded (`RunAtLoad`), runs once, in the environment that its list says, and i
 process. What it does not know it refuses.
 """
 
-import contextlib
 import os
 import plistlib
+import select
 import signal
 import subprocess
 import sys
@@ -74,8 +74,7 @@ def unload(label: str) -> int:
     if pid is not None:
         end = os.pidfd_open(pid)
         signal.pidfd_send_signal(end, signal.SIGTERM)
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, end, os.WEXITED)
+        select.select([end], [], [])  # no child of ours: it is waited for by its descriptor
     (LOADED / label).unlink()
     return 0
 
