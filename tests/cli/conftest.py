@@ -1,7 +1,9 @@
 """The real command and a real daemon, from shells that are nobody's children."""
 
+import contextlib
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,6 +62,17 @@ class Desk:
         for shell in self._shells.values():
             shell.close()
         self.run("daemon", "stop")
+
+
+def contents(folder: Path) -> Iterator[tuple[Path, os.stat_result, bytes]]:
+    """Path, status and bytes (of a plain file) of all that lies below a folder.
+
+    A daemon that runs replaces files: what is gone before it was looked at is left out.
+    """
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            found = path.lstat()
+            yield path, found, path.read_bytes() if stat.S_ISREG(found.st_mode) else b""
 
 
 def document(done: Finished) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Completion: what is offered, and the scripts in real shells with real line editors."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -9,6 +10,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -21,18 +23,34 @@ from mbx.cli.completion import answer
 from mbx.cli.completion.candidates import ANSWER_S, SOURCES
 from mbx.cli.completion.scripts import SCRIPTS
 from mbx.cli.main import COMPLETE_VARIABLE
+from mbx.paths import quoted
 from tests.cli.conftest import MBX, Desk, document
 from tests.support.commandline import all_commands
+from tests.support.patience import LOOKS_S
 from tests.support.shells import BASH, Shell
 
 HUNG_S = 3.0
 """A tab key is answered within half a second, other commands wait 4.5 s for a hung daemon; the
 machine may be busy."""
 
+HUNG_TRIES = 5
+"""A machine that is held up once delays one try; a command that waits for the daemon, all."""
+
+PATIENT = f"""
+import sys
+from mbx.cli.completion import candidates
+from mbx.__main__ import main
+candidates.ANSWER_S = {LOOKS_S}
+sys.exit(main())
+"""
+"""`mbx` that waits for what the daemon offers: after half a second a tab key offers nothing, and a
+busy machine takes longer now and then."""
+
 
 def offered(shell: Shell, words: str) -> list[str]:
-    """The values that `mbx` offers in a shell for the last of these words."""
-    done = shell.run(f"{COMPLETE_VARIABLE}=1 mbx {words}")
+    """The values that a patient `mbx` offers in a shell for the last of these words."""
+    patient = f"{quoted(sys.executable)} -c {quoted(PATIENT)}"
+    done = shell.run(f"{COMPLETE_VARIABLE}=1 {patient} {words}")
     assert (done.status, done.err) == (0, "")
     return [line.split("\t")[1] for line in done.out.splitlines()]
 
@@ -173,15 +191,22 @@ def test_no_home_and_a_closed_reader_are_no_trouble(own_desk: Desk) -> None:
     assert (piped.out, piped.err) == ("0\n", "")
 
 
+@pytest.mark.long
+@pytest.mark.timeout(60)
 def test_a_hung_daemon_delays_the_line_only_for_a_moment(own_desk: Desk) -> None:
     own_desk.run("daemon", "start")
     pid = own_desk.status()["pid"]
+    said = []
     os.kill(pid, signal.SIGSTOP)
     try:
-        done = complete(own_desk, "read", "", timeout_s=HUNG_S)
+        for _ in range(HUNG_TRIES):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                done = complete(own_desk, "read", "", timeout_s=HUNG_S)
+                said.append((done.returncode, done.stdout, done.stderr))
+                break
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert said == [(0, b"", b"")]
 
 
 def test_every_source_that_a_command_names_is_there(desk: Desk) -> None:
@@ -252,7 +277,12 @@ class Typist:
         argv, load, bind = EDITORS[name]
         folder = desk.home.parent / f"shell-{name}"
         folder.mkdir()
-        env = desk.env | {"TERM": "xterm", "HOME": str(folder)}
+        program = folder / "bin" / "mbx"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec {quoted(sys.executable)} -c {quoted(PATIENT)} "$@"\n')
+        program.chmod(0o755)
+        path = f"{program.parent}{os.pathsep}{desk.env['PATH']}"
+        env = desk.env | {"TERM": "xterm", "HOME": str(folder), "PATH": path}
         self.identity = f"typist-{name}"
         self.shell = Shell(argv, env=env, cwd=folder, tty=True)
         self._tty = self.shell._keyboard

@@ -1,5 +1,6 @@
 """The daemon's life as the command sees it: started on demand, stopped, killed, hung, hindered."""
 
+import contextlib
 import json
 import os
 import select
@@ -8,17 +9,21 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from mbx.launch import ProcessEnd
 from mbx.paths import Paths, quoted
-from tests.cli.conftest import MBX, Desk, document
+from tests.cli.conftest import MBX, Desk, contents, document
 
 FIELDS = {"running", "pid", "version", "home", "socket", "uptime_s", "state_hash"}
 HUNG_S = 8.0
 """An error against a hung daemon is due within 5 s; the machine may be busy."""
+
+HUNG_TRIES = 4
+"""A machine that is held up once delays one try; a command that waits without end, all."""
 
 
 def kill(desk: Desk) -> None:
@@ -81,8 +86,9 @@ def test_a_command_starts_the_daemon_on_demand_with_private_files(own_desk: Desk
         timeout=15,
     )
     assert json.loads(done.stdout)["agent"] is None
-    for entry in (own_desk.home, *own_desk.home.rglob("*")):
-        assert entry.lstat().st_mode & 0o077 == 0, entry
+    assert own_desk.home.stat().st_mode & 0o077 == 0
+    for path, found, _ in contents(own_desk.home):
+        assert found.st_mode & 0o077 == 0, path
 
 
 @pytest.mark.timeout(60)
@@ -124,7 +130,16 @@ def stopped(own_desk: Desk) -> Iterator[tuple[Desk, int]]:
     os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.timeout(60)
+def in_time(desk: Desk, command: list[str]) -> subprocess.CompletedProcess[str]:
+    """A command that ends within `HUNG_S` of its start."""
+    for _ in range(HUNG_TRIES):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return desk.run(*command, "--json", timeout_s=HUNG_S)
+    raise AssertionError(f"{command} does not end in time")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(90)
 def test_a_hung_daemon_is_an_error_in_time_that_names_its_process(
     stopped: tuple[Desk, int],
 ) -> None:
@@ -135,14 +150,11 @@ def test_a_hung_daemon_is_an_error_in_time_that_names_its_process(
         (["whoami"], 6),
         (["identity", "register", "xaver", "--role", "x"], 75),
     ]
-    running = [
-        subprocess.Popen([str(MBX), *command, "--json"], env=hung.env, stdout=subprocess.PIPE)
-        for command, _ in commands
-    ]
-    for child, (command, status) in zip(running, commands, strict=True):
-        out, _ = child.communicate(timeout=HUNG_S)
-        error = json.loads(out)["error"]
-        assert child.returncode == status, command
+    with ThreadPoolExecutor(len(commands)) as pool:
+        ended = list(pool.map(lambda one: in_time(hung, one[0]), commands))
+    for done, (command, status) in zip(ended, commands, strict=True):
+        error = json.loads(done.stdout)["error"]
+        assert done.returncode == status, command
         assert error["code"] == ("outcome-unknown" if status == 75 else "daemon-unreachable")
         if status == 6:
             assert error["next"] == f"kill -CONT {pid}"

@@ -17,7 +17,7 @@ from mbx.core.errors import EXIT_STATUS
 from mbx.core.keys import SigningKey, key_id
 from mbx.owner import keyfile, requests
 from mbx.owner.draft import Draft
-from tests.cli.conftest import MBX, Desk, document
+from tests.cli.conftest import MBX, Desk, contents, document
 from tests.cli.owners import PASSPHRASE, SEALED, SEED, Human, refused
 from tests.owner.test_draft import OWNER, content, draft
 from tests.support.seat import LoneSeat
@@ -125,9 +125,9 @@ def _canaries(pid: int) -> list[str]:
 
 
 def _files(folder: Path) -> list[str]:
-    found = [path for path in folder.rglob("*") if path.is_file()]
-    assert {"store.db", "daemon.log", "owner.key"} <= {path.name for path in found}
-    return [path.read_bytes().decode("latin-1") for path in found]
+    found = [(path.name, content) for path, _, content in contents(folder)]
+    assert {"store.db", "daemon.log", "owner.key"} <= {name for name, _ in found}
+    return [content.decode("latin-1") for _, content in found]
 
 
 @pytest.mark.long

@@ -65,6 +65,7 @@ def test_on_a_terminal_it_asks(place: Desk, answer: str, status: int) -> None:
     child.expect_exact("Change these files? [y/N] ")
     child.sendline(answer)
     child.expect(pexpect.EOF)
+    child.wait()  # its terminal may be closed before it has ended: `close` would send it signals
     child.close()
     assert child.exitstatus == status
     assert (entry(place) is not None) == (status == 0)
@@ -76,6 +77,7 @@ def test_an_end_of_input_is_a_no(place: Desk) -> None:
     child.sendeof()
     child.expect_exact("nothing was changed")
     child.expect(pexpect.EOF)
+    child.wait()  # its terminal may be closed before it has ended: `close` would send it signals
     child.close()
     assert (child.exitstatus, entry(place)) == (1, None)
 
