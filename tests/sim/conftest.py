@@ -1,15 +1,24 @@
-"""What the simulation met is told at the end of the session, so that it can be published."""
+"""What all runs share: the ground that they start from, and what they met, told at the end."""
 
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
+from tests.sim.ground import ground
 from tests.sim.totals import Totals
+from tests.support.office import empty_store
 
 _COUNTS = pytest.StashKey[dict[str, Counter[str]]]()
 _TOTALS = pytest.StashKey[Totals]()
 _FOUND = pytest.StashKey[dict[str, int]]()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _sound_ground() -> None:
+    """What all runs start from is made before any test plants a defect: it is kept for all."""
+    ground()
+    empty_store().close()
 
 
 @pytest.fixture
