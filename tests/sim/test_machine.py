@@ -72,20 +72,36 @@ MINIMUM: Final = {
     "refused unknown-recipient": 8,
     "refused unknown-identity": 10,
 }
-"""How often each must come up at least in the runs of CI: a quarter, or less, of what is usual."""
+"""How often each must come up at least: a quarter, or less, of what is usual in the runs of CI."""
+
+ROUNDS_MAX: Final = 4
+"""What comes up is drawn anew each time, and some runs draw little of something (one time 6 of what
+comes up 38 times in another): then so many rounds of them are played until all was met."""
+
+DEFECT_RUNS_MAX: Final = 3_000
+"""Within so many runs a planted defect is found. It takes 40 on the average for the best hidden
+ones, and a time in a hundred four times as many."""
+
+
+def shortfalls() -> dict[str, tuple[int, int]]:
+    """What was met too seldom: how often, and how often it must be."""
+    met["repeats"] = sum(n for name, n in met.items() if name.startswith("repeated "))
+    met["crashes"] = sum(n for name, n in met.items() if name.startswith("crash "))
+    return {what: (met[what], n) for what, n in MINIMUM.items() if met[what] < n}
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400 * max(1, RUNS * STEPS // 12_000))
+@pytest.mark.timeout(400 * ROUNDS_MAX * max(1, RUNS * STEPS // 12_000))
 def test_whatever_sessions_do_the_store_is_what_the_model_says(
     publish_counts: Callable[[str, Counter[str]], None],
 ) -> None:
     met.clear()
-    run_state_machine_as_test(Machine, settings=PROFILE)
-    met["repeats"] = sum(n for name, n in met.items() if name.startswith("repeated "))
-    met["crashes"] = sum(n for name, n in met.items() if name.startswith("crash "))
+    for _ in range(ROUNDS_MAX):
+        run_state_machine_as_test(Machine, settings=PROFILE)
+        if not shortfalls():
+            break
     publish_counts("stateful machine", met)
-    assert {what: (met[what], n) for what, n in MINIMUM.items() if met[what] < n} == {}
+    assert shortfalls() == {}
 
 
 # --- planted defects ------------------------------------------------------------------------------
@@ -206,7 +222,7 @@ PLANTED: Final = (
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(4 * DEFECT_RUNS_MAX // 5)
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_the_machine_finds_the_planted_defect(
     plant: defects.Plant,
@@ -217,6 +233,7 @@ def test_the_machine_finds_the_planted_defect(
     met.clear()
     with pytest.raises(AssertionError):
         run_state_machine_as_test(
-            Machine, settings=settings(PROFILE, max_examples=300, stateful_step_count=40)
+            Machine,
+            settings=settings(PROFILE, max_examples=DEFECT_RUNS_MAX, stateful_step_count=40),
         )
     publish_defect(f"T03  {plant.__name__.replace('_', ' ')}", met["runs"])
