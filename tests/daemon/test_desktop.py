@@ -1,8 +1,6 @@
 """Notices on the desktop of a session: by a real command, and never by what an address starts."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +10,7 @@ import pytest
 from mbx.daemon.holders import Target
 from mbx.daemon.wakes import Seen, Told
 from mbx.daemon.wakes.desktop import COMMAND, Desktop
-from tests.support.children import process_of
+from tests.support.children import process_of, sleeper
 
 TEXT = "mbx: 2 messages wait for ben; call mbx_inbox"
 BUS = "unix:path=/run/user/0/bus"
@@ -38,10 +36,8 @@ exit "$(cat {tmp_path}/status)"
 def session(folder: Path, **variables: str) -> Iterator[Target]:
     """A process with this environment, as the holder of a mailbox."""
     environment = {"PATH": f"{folder}:{os.defpath}", **variables}
-    argv = [sys.executable, "-I", "-S", "-c", "input()"]
-    with subprocess.Popen(argv, env=environment, stdin=subprocess.PIPE) as child:
+    with sleeper(env=environment) as child:
         yield Target(7, 1, 1, "gemini", "s", process_of(child.pid), "")
-        child.kill()
 
 
 async def test_a_person_is_shown_a_count_and_a_name(folder: Path) -> None:

@@ -6,7 +6,7 @@ import resource
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from mbx.core.evidence import Process, ProcessEntry
@@ -42,11 +42,20 @@ def assert_ends(pidfd: int) -> None:
 
 
 @contextlib.contextmanager
-def sleeper(*more: str | bytes, program: str = sys.executable) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that lives until its stdin ends, at the latest until the end of the block."""
+def sleeper(
+    *more: str | bytes, program: str = sys.executable, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that lives until its stdin ends, at the latest until the end of the block.
+
+    It is up: between fork and the end of exec, what /proc tells of its words and its environment is
+    empty, also after `Popen` has returned.
+    """
     argv = [program, "-I", "-S", "-c", SLEEPER, *more]
     with subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=bare_environment()
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=bare_environment() if env is None else env,
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"up\n"
