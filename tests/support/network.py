@@ -15,15 +15,16 @@ from websockets.frames import Frame, Opcode
 from mbx.core.endpoints import Endpoint
 from mbx.daemon import certificates
 from mbx.daemon.certificates import Context
-from mbx.daemon.faces.channels import TERMS, Channel, Terms
+from mbx.daemon.faces.channels import Channel, Terms
 from mbx.daemon.faces.networks import Crowd
 from mbx.daemon.faces.peers import Callers, Listener, Pinned, Serving, dial
 from tests.support.tls import LOOPBACK, Machine, anchors, machine
 
 WAIT_S: Final = 15.0
 KEY: Final = "dGhlIHNhbXBsZSBub25jZQ=="
-QUICK: Final = Terms(handshake_s=0.3, first_frame_s=0.3, ping_s=0.1, close_s=0.2)
-"""Deadlines that a test can wait for; whatever it waits for comes, so that none is a measure."""
+PATIENT: Final = Terms(handshake_s=WAIT_S, first_frame_s=WAIT_S, close_s=WAIT_S)
+"""Deadlines that no moment meets in which the machine stands still. A test that waits for one of
+them makes that one short, and has nothing else to do before it."""
 
 
 def monotonic_ms() -> int:
@@ -47,7 +48,8 @@ class Home:
 
     own: Machine
     peers: list[Machine]
-    terms: Terms = TERMS
+    terms: Terms = PATIENT
+    now_ms: Callable[[], int] = monotonic_ms
     crowd: Crowd = field(default_factory=Crowd)
     diallers: Crowd = field(default_factory=Crowd)
     links: list[Channel] = field(default_factory=list)
@@ -72,9 +74,13 @@ class Home:
             serve_link=self._serve(self.links),
             serve_pairing=self._serve(self.pairings),
             defect=self.defects.append,
-            now_ms=monotonic_ms,
+            now_ms=self.now_ms,
         )
         self.listener = Listener(callers, self.crowd, self.terms)
+
+    def hurry(self, **deadlines_s: float) -> None:
+        """Whoever comes from now on has these deadlines."""
+        self.listener._terms = self.listener._terms._replace(**deadlines_s)
 
     def _peer_of(self, digest: bytes) -> str | None:
         return self.known.get(digest)
@@ -98,7 +104,7 @@ class Home:
     def context_of(self, one: Machine) -> Context:
         return certificates.dialling(one.tls, self.own.id, self.own.tls.certificate)
 
-    async def dialled(self, one: Machine, terms: Terms = TERMS) -> Channel:
+    async def dialled(self, one: Machine, terms: Terms = PATIENT) -> Channel:
         """A link of an honest peer."""
         pinned = Pinned(self.own.id, self.own.tls.digest)
         return await dial(
@@ -108,7 +114,7 @@ class Home:
     async def joined(self) -> Channel:
         """A channel of somebody who wants to pair."""
         context = certificates.joining()
-        return await dial([self.endpoint], context, None, self.diallers, monotonic_ms)
+        return await dial([self.endpoint], context, None, self.diallers, monotonic_ms, PATIENT)
 
     async def caller(
         self, context: Context | None = None, *, source: str = LOOPBACK, plain: bool = False
@@ -139,7 +145,7 @@ class Home:
 
 @asynccontextmanager
 async def home_with_peers(
-    folder: Path, terms: Terms = TERMS, *, own_number: int = 1, **changes: Any
+    folder: Path, terms: Terms = PATIENT, *, own_number: int = 1, **changes: Any
 ) -> AsyncIterator[Home]:
     """A host of its own number that listens, with three peers; it ends in good order."""
     before = descriptors()

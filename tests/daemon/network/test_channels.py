@@ -27,7 +27,8 @@ from mbx.core.limits import (
 )
 from mbx.daemon.faces.channels import TERMS, Channel, ChannelEnded
 from tests.support.network import (
-    QUICK,
+    PATIENT,
+    WAIT_S,
     Home,
     close_code,
     frame,
@@ -196,16 +197,17 @@ async def test_noise_breaks_nothing(home: Home) -> None:
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
-async def test_a_stranger_sends_at_most_fifty_frames_a_second(more: int, home: Home) -> None:
-    caller = await home.stranger()
-    caller.write(frame(Opcode.PING, b"") * (STRANGER_FRAMES_MAX + more))
-    await until(lambda: home.pairings[0].why is not None or more <= 0)
-    if more <= 0:
-        caller.write(frame(Opcode.CLOSE, b"\x03\xe8"))
-        assert close_code(await caller.ended()) == 1000
-    else:
-        assert close_code(await caller.ended()) == POLICY
-        assert home.pairings[0].why == "flood"
+async def test_a_stranger_sends_at_most_fifty_frames_a_second(more: int, tmp_path: Path) -> None:
+    async with home_with_peers(tmp_path, now_ms=lambda: 5_000) as home:  # a long second
+        caller = await home.stranger()
+        caller.write(frame(Opcode.PING, b"") * (STRANGER_FRAMES_MAX + more))
+        await until(lambda: home.pairings[0].why is not None or more <= 0)
+        if more <= 0:
+            caller.write(frame(Opcode.CLOSE, b"\x03\xe8"))
+            assert close_code(await caller.ended()) == 1000
+        else:
+            assert close_code(await caller.ended()) == POLICY
+            assert home.pairings[0].why == "flood"
 
 
 async def test_a_peer_has_no_such_limit_and_neither_has_a_pairing_once_proved(home: Home) -> None:
@@ -231,32 +233,39 @@ def test_the_deadlines_are_those_of_the_limits() -> None:
 
 @pytest.mark.parametrize("shown", [True, False])
 async def test_who_says_nothing_at_first_is_cut_off(tmp_path: Path, *, shown: bool) -> None:
-    async with home_with_peers(tmp_path, QUICK._replace(ping_s=15)) as home:
+    async with home_with_peers(tmp_path, PATIENT._replace(first_frame_s=0.3)) as home:
         caller = await (home.hostile_peer(home.peers[0]) if shown else home.stranger())
         assert close_code(await caller.ended()) == POLICY
         channels = home.links if shown else home.pairings
         assert channels[0].why == "slow"
 
 
-@pytest.mark.parametrize("answers", [True, False])
+SIGNS = {
+    "a pong": frame(Opcode.PONG, b""),
+    "a text": frame(Opcode.TEXT, b"x"),
+    "none": b"",
+}
+
+
+@pytest.mark.parametrize("sign", SIGNS)
 async def test_a_peer_that_gives_no_sign_of_life_is_dead_after_two_pings(
-    tmp_path: Path, *, answers: bool
+    tmp_path: Path, sign: str
 ) -> None:
-    terms = QUICK._replace(first_frame_s=15)
+    said = SIGNS[sign]
+    # One who answers has two pings' time for it.
+    terms = PATIENT._replace(ping_s=0.5 if said else 0.1)
     async with home_with_peers(tmp_path, terms) as home:
         caller = await home.hostile_peer(home.peers[0])
-        caller.write(frame(Opcode.TEXT, b"hello"))
         pings = 0
         while pings < 5:
             piece = await caller.reader.read(1_024)
             if not piece:
                 break
-            pings += piece.count(b"\x89\x00")
-            if answers:
-                caller.write(frame(Opcode.PONG, b""))
-        # The hello came after the first ping, and was a sign of life.
-        assert pings == (5 if answers else 1 + PINGS_MISSED_MAX)
-        assert home.links[0].why == (None if answers else "silent")
+            heard = piece.count(b"\x89\x00")
+            pings += heard
+            caller.write(said * heard)
+        assert pings == (5 if said else PINGS_MISSED_MAX)
+        assert home.links[0].why == (None if said else "silent")
         caller.hang_up()
 
 
@@ -264,26 +273,29 @@ async def test_a_peer_that_gives_no_sign_of_life_is_dead_after_two_pings(
 async def test_who_is_asked_whether_it_lives_has_a_while_to_answer_and_no_more(
     tmp_path: Path, *, answers: bool
 ) -> None:
-    terms = QUICK._replace(first_frame_s=15, ping_s=15, probe_s=0.3)
+    terms = PATIENT._replace(probe_s=WAIT_S if answers else 0.3)
     async with home_with_peers(tmp_path, terms) as home:
         caller = await home.hostile_peer(home.peers[0])
         await until(lambda: len(home.links) == 1)
+        (theirs,) = home.links
         assert await caller.reader.readexactly(2) == b"\x89\x00"  # the first of all
-        home.links[0].probe()
+        theirs.probe()
         assert await caller.reader.readexactly(2) == b"\x89\x00"
         if answers:
             caller.write(frame(Opcode.PONG, b""))
+            await until(lambda: theirs.round_trip is not None)
+            theirs._beat()  # as soon as the while is over
             assert await caller.reader.readexactly(2) == b"\x89\x00"  # it goes on being asked
-            assert home.links[0].why is None
+            assert theirs.why is None
         else:
             await caller.ended()
-            assert home.links[0].why == "silent"
+            assert theirs.why == "silent"
         caller.hang_up()
 
 
 async def test_honest_channels_that_have_nothing_to_say_stay(tmp_path: Path) -> None:
     """Each side's pings are answered, with deadlines that pass many times meanwhile."""
-    terms = QUICK._replace(first_frame_s=15)
+    terms = PATIENT._replace(ping_s=0.5)
     async with home_with_peers(tmp_path, terms) as home:
         channel = await home.dialled(home.peers[0], terms)
         channel.send("hello")
@@ -293,11 +305,11 @@ async def test_honest_channels_that_have_nothing_to_say_stay(tmp_path: Path) -> 
         def beat() -> None:
             nonlocal beats
             beats += 1
-            if beats < 10:
+            if beats < 5:
                 asyncio.get_running_loop().call_later(terms.ping_s, beat)
 
         beat()
-        await until(lambda: beats == 10)
+        await until(lambda: beats == 5)
         assert (channel.why, home.links[0].why) == (None, None)
         await channel.close()
 
@@ -311,12 +323,13 @@ async def test_who_does_not_take_texts_slows_the_sender_down(tmp_path: Path) -> 
         channel.send("hello")
         block = "x" * 250_000
         sent = 0
-        while sent < 200 and "unread" not in channel._pauses:
-            channel.send(block)
-            sent += 1
-            await asyncio.sleep(0)
-        await until(lambda: "full" in theirs._pauses)
-        assert "unread" in channel._pauses
+        async with asyncio.timeout(WAIT_S):
+            while "unread" not in channel._pauses or "full" not in theirs._pauses:
+                if "unread" not in channel._pauses:
+                    channel.send(block)
+                    sent += 1
+                await asyncio.sleep(0)
+        assert sent < 200
         # No chunk is larger than 256 KiB, so no more than that and one text comes on top.
         assert theirs._waiting_bytes < CHANNEL_WAITING_MAX_BYTES + 600_000
         draining = asyncio.create_task(channel.drain())
@@ -338,13 +351,14 @@ async def test_empty_texts_fill_the_queue_too(tmp_path: Path) -> None:
 
 
 async def test_a_channel_that_we_do_not_empty_is_not_taken_for_dead(tmp_path: Path) -> None:
-    terms = QUICK._replace(ping_s=0.02)
-    async with home_with_peers(tmp_path, terms, takes=False) as home:
+    async with home_with_peers(tmp_path, takes=False) as home:
         channel, theirs = await link(home)
         channel.send("hello")
         while "full" not in theirs._pauses:
             channel.send("x" * 500_000)
             await asyncio.sleep(0)
+        theirs._terms = PATIENT._replace(ping_s=0.02)
+        theirs._beat()
         beats = theirs._timers["ping"].when()
         await until(lambda: theirs._timers["ping"].when() > beats + 0.1)
         assert theirs.why is None
@@ -425,7 +439,7 @@ async def test_what_was_sent_before_a_close_arrives_before_it(home: Home) -> Non
 
 
 async def test_who_does_not_answer_a_goodbye_is_cut_off(tmp_path: Path) -> None:
-    async with home_with_peers(tmp_path, QUICK, takes=False) as home:
+    async with home_with_peers(tmp_path, PATIENT._replace(close_s=0.2), takes=False) as home:
         caller = await home.hostile_peer(home.peers[0])
         caller.write(frame(Opcode.TEXT, b"hello"))
         await until(lambda: len(home.links) == 1)

@@ -21,7 +21,7 @@ from mbx.daemon.faces.channels import Channel, ChannelEnded
 from mbx.daemon.faces.networks import Crowd
 from mbx.daemon.faces.peers import Pinned, Undialled, dial
 from tests.support.network import (
-    QUICK,
+    PATIENT,
     Caller,
     Home,
     home_with_peers,
@@ -290,7 +290,7 @@ async def test_another_certificate_than_the_pinned_one_is_no_peer(
     strict = certificates.dialling(one.tls, false.id, false.tls.certificate)
     pinned = Pinned(home.own.id, false.tls.digest)
     for context in (strict, home.context_of(one)):
-        dialling = dial([home.endpoint], context, pinned, home.diallers, monotonic_ms)
+        dialling = dial([home.endpoint], context, pinned, home.diallers, monotonic_ms, PATIENT)
         assert (await refused(dialling)).code == "wrong-host"
     assert home.links == []
     assert home.diallers.links == 0
@@ -366,7 +366,7 @@ async def test_who_never_answers_is_given_up_in_time(home: Home, *, secured: boo
         lambda _reader, writer: held.append(writer), LOOPBACK, 0, ssl=context
     ) as server:
         home.endpoint = Endpoint(*server.sockets[0].getsockname()[:2])
-        error = await refused(home.dialled(home.peers[0], QUICK))
+        error = await refused(home.dialled(home.peers[0], PATIENT._replace(handshake_s=0.3)))
         assert error.code in ("unreachable", "closed")
         for writer in held:
             writer.transport.abort()
@@ -465,7 +465,8 @@ async def dialled_at(home: Home, *places: tuple[str, int]) -> Channel:
     one = home.peers[0]
     pinned = Pinned(home.own.id, home.own.tls.digest)
     endpoints = [Endpoint(host, port) for host, port in places]
-    return await dial(endpoints, home.context_of(one), pinned, home.diallers, monotonic_ms)
+    context = home.context_of(one)
+    return await dial(endpoints, context, pinned, home.diallers, monotonic_ms, PATIENT)
 
 
 async def test_an_old_address_at_which_nothing_answers_does_not_keep_the_others_waiting(
@@ -510,7 +511,7 @@ async def test_two_diallers_of_one_crowd_share_its_places(home: Home) -> None:
     crowd = Crowd()
     pinned = Pinned(home.own.id, home.own.tls.digest)
     context = home.context_of(home.peers[0])
-    channel = await dial([home.endpoint], context, pinned, crowd, monotonic_ms)
+    channel = await dial([home.endpoint], context, pinned, crowd, monotonic_ms, PATIENT)
     assert crowd.links == 1
     channel.abort()
     await channel.gone()
