@@ -15,7 +15,7 @@ from mbx.core.limits import (
     REQUEST_LINE_MAX_BYTES,
     WAITING_MAX_BYTES,
 )
-from tests.support.daemon import Daemon, Line, NewHolder, fresh_home, request
+from tests.support.daemon import Daemon, HungUpError, Line, NewHolder, fresh_home, request
 from tests.support.patience import looks
 
 STATUS = request(1, "daemon.status")
@@ -189,6 +189,19 @@ def test_what_hello_says_of_the_session_has_limits(
         assert line.call("daemon.status")["running"] is True
 
 
+def greeted_in_time(daemon: Daemon) -> Line:
+    """A connection that has said hello before its time was over, tried as often as it takes."""
+    for _ in looks():
+        line = daemon.line()
+        try:
+            line.hello()
+        except (HungUpError, BrokenPipeError):
+            line.close()
+        else:
+            return line
+    raise AssertionError("nobody says hello in time")
+
+
 def test_whoever_never_says_hello_is_let_go() -> None:
     """The deadline of ten seconds is made short in the process that the test starts."""
     hurried = (
@@ -198,12 +211,12 @@ def test_whoever_never_says_hello_is_let_go() -> None:
     with (
         fresh_home() as home,
         Daemon(home, python=("-I", "-c", hurried)) as daemon,
+        greeted_in_time(daemon) as greeted,
         daemon.line() as silent,
         daemon.line() as half,
-        daemon.line() as greeted,
     ):
-        half.write(HELLO[:20])
-        greeted.hello()
+        with suppress(BrokenPipeError):  # its time may be over already
+            half.write(HELLO[:20])
         assert silent.is_closed()
         assert half.is_closed()
         assert greeted.call("daemon.status")["running"] is True
