@@ -38,9 +38,8 @@ class House:
         for worker in (self.committer, self.indexer):
             self.tasks.append(asyncio.create_task(worker.serve()))
 
-    async def send(self) -> None:
+    async def send(self, number: int) -> None:
         """One message more, as a unit of work, with its effect."""
-        number = (await self.progress())[1]
 
         def unit(tx: Tx) -> None:
             add(tx, self.ana, number)
@@ -91,7 +90,7 @@ async def test_a_search_waits_until_the_index_has_what_was_there_when_it_was_ask
 ) -> None:
     house.start()
     assert await house.asked() == (MANY, MANY)
-    await house.send()
+    await house.send(MANY)
     assert await house.asked() == (MANY + 1, MANY + 1)
     assert await house.asked() == (MANY + 1, MANY + 1), "nothing is pending: at once"
 
@@ -119,18 +118,21 @@ async def test_once_it_is_quiet_the_batches_follow_on_each_other_until_somebody_
     monkeypatch.setattr(asyncio, "sleep", noted)
     task = asyncio.create_task(house.committer.serve())
     house.tasks.append(task)
-    await house.send()
+    await house.send(MANY)
     batches = 0
     while await house.indexer._step():
         batches += 1
     assert batches >= 3
     assert len(waits) == 1, "one moment of quiet is enough for all of them"
-    await house.send()
+    await house.send(MANY + 1)
     await house.indexer._step()
     assert len(waits) == 2, "somebody wrote: it looks again whether others do"
 
 
-async def test_others_get_their_turn_between_the_batches(house: House) -> None:
+async def test_others_get_their_turn_between_the_batches(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexer, "_QUIET_S", 0)  # else they are done before the first of them
     order: list[str] = []
 
     async def search_words() -> None:
@@ -138,8 +140,8 @@ async def test_others_get_their_turn_between_the_batches(house: House) -> None:
         order.append("search")
 
     async def others() -> None:
-        for _ in range(3):
-            await house.send()
+        for number in range(3):
+            await house.send(MANY + number)
         order.append("three commits")
 
     house.start()
