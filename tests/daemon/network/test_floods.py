@@ -30,6 +30,7 @@ from mbx.daemon.faces.channels import Channel
 from mbx.daemon.faces.networks import Crowd
 from mbx.daemon.faces.peers import Undialled
 from tests.support.network import (
+    WAIT_S,
     Caller,
     Home,
     descriptors,
@@ -210,9 +211,10 @@ async def test_a_stranger_that_is_inside_makes_room_too(home: Home) -> None:
 
 async def secured(home: Home, source: str) -> Caller:
     """A caller whose TLS was up in time, having tried as often as it takes."""
-    while True:
-        with suppress(OSError):
-            return await home.caller(source=source)
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            with suppress(OSError):
+                return await home.caller(source=source)
 
 
 async def test_a_caller_that_crawls_is_cut_off_whatever_it_crawls_through(tmp_path: Path) -> None:
