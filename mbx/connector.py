@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from mbx.client import Client, Clock
 from mbx.core.errors import MbxError
 from mbx.core.limits import REQUEST_LINE_MAX_BYTES
+from mbx.descriptors import fill
 from mbx.paths import Paths
 from mbx.wire import Connection, ConnectionLost, JsonObject, WireError, decode, encode
 
@@ -167,25 +168,31 @@ class Connector:
         piece = os.read(0, _CHUNK_BYTES)
         if not piece:
             self._has_ended = True
+            if self._heard:  # the last line needs no end of its own
+                self._heard_line(b"")
             if not self._open and not self._to_client:
                 raise _Ended
             return
         *lines, rest = piece.split(b"\n")
         for text in lines:
-            self._heard += text
-            whole, self._heard = bytes(self._heard), bytearray()
-            if self._is_discarding:
-                self._is_discarding = False
-            elif len(whole) > _LINE_MAX_BYTES:
-                self._refuse_line(whole)
-            elif whole.strip():
-                self._take(whole)
+            self._heard_line(text)
         self._heard += rest
         if len(self._heard) > _REFUSED_MAX_BYTES and not self._is_discarding:
             self._is_discarding = True
             self._refuse_line(b"")
         if self._is_discarding:
             self._heard.clear()
+
+    def _heard_line(self, last: bytes) -> None:
+        """A line is whole with this, its last piece."""
+        self._heard += last
+        whole, self._heard = bytes(self._heard), bytearray()
+        if self._is_discarding:
+            self._is_discarding = False
+        elif len(whole) > _LINE_MAX_BYTES:
+            self._refuse_line(whole)
+        elif whole.strip():
+            self._take(whole)
 
     def _take(self, text: bytes) -> None:
         self._number += 1
@@ -334,6 +341,7 @@ def main(environ: Mapping[str, str]) -> int:
     from mbx.launch import start_daemon
     from mbx.project import current_project
 
+    fill()
     clock: Clock = time
     paths = Paths.from_environ(environ)
     starting = Client(paths, environ, clock, start=start_daemon)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from mbx.core.limits import HOOK_DEADLINE_MS
+from mbx.descriptors import fill
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself is too heavy for a hook, and so is `signal`
@@ -20,16 +21,8 @@ _slow_path: list[str] = []
 
 
 def arm(environ: Mapping[str, str]) -> None:
-    """End the process with status 0 at the deadline, in silence.
-
-    Where a client closed a standard descriptor, a file of ours would get its number, and what is
-    said would be written into it: it becomes one that cannot be written to.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDONLY)
+    """End the process with status 0 at the deadline, in silence."""
+    fill()
     _signal.signal(_signal.SIGALRM, _end)
     left_s = HOOK_DEADLINE_MS / 1000 - _spent_s(environ.get("MBX_HOOK_BEGAN", ""))
     _signal.setitimer(_signal.ITIMER_REAL, max(left_s, _LEFT_MIN_S))

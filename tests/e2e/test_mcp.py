@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import select
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -366,6 +367,28 @@ def test_what_was_asked_before_the_input_ended_is_answered(start: Start) -> None
     session.hang_up()
     assert session.answer(number)["result"]["structuredContent"]["agent"] is None
     assert session.finish() == 0
+
+
+def test_the_last_line_needs_no_end_of_its_own(start: Start) -> None:
+    session = start()
+    last = session.request(77, "tools/call", {"name": "mbx_whoami", "arguments": {}})
+    session.write_raw(json.dumps(last).encode())
+    session.hang_up()
+    assert session.answer(77)["result"]["structuredContent"]["agent"] is None
+    assert session.finish() == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_it_ends_at_once_where_its_input_or_output_is_closed(daemon: Daemon, closed: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" mcp {closed}', MBX],
+        input=json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode() + b"\n",
+        env=daemon.environment,
+        capture_output=True,
+        timeout=15,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_it_ends_when_its_parent_is_gone(start: Start) -> None:
