@@ -241,6 +241,10 @@ QUEUE_MESSAGES_MAX: Final = 100_000
 QUEUE_MAX_BYTES: Final = 512 * 1024 * 1024
 UNOFFERED_MAX_MS: Final = 72 * 60 * 60 * 1000
 """A message that no link was ever handed for so long returns to its sender."""
+ABSENCE_MIN_MS: Final = 5 * 60 * 1000
+"""A host whose wall clock went on for so long between two looks a minute apart was not there."""
+BACK_MIN_MS: Final = 10 * 60 * 1000
+"""A host that has started, or was not there, tries for so long before it gives anything up."""
 FAREWELL_MAX_MS: Final = 30 * 24 * 60 * 60 * 1000
 """For so long a removed host that was not reached is dialled, to be told that it is removed."""
 ANSWERS_WAITING_MAX: Final = 10_000

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from mbx.core.absence import Presence
 from mbx.core.endpoints import Endpoint, parse_endpoint
 from mbx.core.errors import MbxError
 from mbx.core.keys import crockford
@@ -85,6 +86,8 @@ class Relay:
         self._deaf: str | None = None
         self.links = Links(dispatcher, submit, self._dial, journal.write)
         self._farewells = Farewells(dispatcher.world, self._part, by_the_loop)
+        world = dispatcher.world
+        self._presence = Presence.begin(world.now_ms(), world.monotonic_ms())
 
     # -- what the daemon asks ----------------------------------------------------------------------
 
@@ -123,7 +126,7 @@ class Relay:
         self._resume()
         while True:
             await asyncio.sleep(_ROUND_S)
-            self._keep_house()
+            self.keep_house()
             self._resume()
             self._look_again()
 
@@ -272,13 +275,17 @@ class Relay:
 
         self._inside(unit)
 
-    def _keep_house(self) -> None:
-        context = self._dispatcher.context()
+    def keep_house(self) -> None:
+        """One round: return what has waited too long, forget what nobody can ask for any more."""
+        context, world = self._dispatcher.context(), self._dispatcher.world
+        now_ms, steady_ms = context.moment.now_ms, world.monotonic_ms()
+        self._presence = self._presence.look(now_ms, steady_ms)
+        may_give_up = self._presence.has_tried(steady_ms)
 
         def unit(tx: Tx) -> Answer:
             effects = [
                 effect
-                for peer in peers.present(tx)
+                for peer in (peers.present(tx) if may_give_up else ())
                 for effect in bouncing.give_up(context, tx, peer)
             ]
             outbox.forget_acknowledged(tx, context.moment.now_ms - TOMBSTONE_MS, _FORGET_ROWS)
