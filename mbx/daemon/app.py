@@ -71,7 +71,7 @@ from mbx.daemon.workers.wakes import Wakes
 from mbx.daemon.world import World, moment
 from mbx.kernel.addresses import own_addresses
 from mbx.paths import Paths, make_folder, printable
-from mbx.store.database import Committed, Database, Outcome, Refused, StoreFailure, Tx
+from mbx.store.database import Committed, Database, Outcome, Place, Refused, StoreFailure, Tx
 from mbx.store.leases import LeaseRow
 from mbx.store.migrate import open_store
 
@@ -91,7 +91,7 @@ async def run(paths: Paths, world: World, journal: Journal, announce: Announce) 
     loop = asyncio.get_running_loop()
     make_folder(paths.run_dir())
     connection = open_store(paths.store_path())
-    database = await Database.open(lambda: connection)
+    database = await Database.open(lambda: connection, Place(paths.store_path()))
     try:
         outcome = (await database.write([lambda tx: booting.boot(tx, paths, world, boot_id())]))[0]
         if not isinstance(outcome, Committed):
@@ -167,7 +167,9 @@ class Daemon:
         )
         self._wakes = self._make_wakes(boot, world, loop)
         self._face = LocalFace(self._office(paths, boot))
-        self._door = Door(paths.socket_path(), self._face.connection, journal.write)
+        self._door = Door(
+            paths.socket_path(), self._face.connection, journal.write, database.check_place
+        )
         self._credentials.keep_only({(row.cli, row.session_id) for row, _ in boot.sessions})
         self._take_up(boot)
 

@@ -340,25 +340,80 @@ def _cannot_open(path: str, error: sqlite3.DatabaseError) -> Exception:
     return refusal_of(error) if primary in _FULL else StoreFailure(f"{path}: {error}")
 
 
-class Database:
-    """The asynchronous shell: one connection, one thread, one hop for each group of units."""
+class Place:
+    """Where an open store lies: whether the files at its path still are those that were opened.
 
-    def __init__(self, connection: aiosqlite.Connection) -> None:
+    SQLite goes on with files that were removed, or moved away, and syncs to them what nobody will
+    ever find again. Their descriptors are open, so no other file has their numbers.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._files: dict[str, tuple[int, int] | None] = {path: _file_at(path), path + "-wal": None}
+
+    def check(self) -> None:
+        """Raises StoreFailure when a file was removed or replaced. The log counts once it is seen.
+
+        A folder that cannot be looked into tells nothing.
+        """
+        for path, opened in self._files.items():
+            try:
+                there = _file_at(path)
+            except (FileNotFoundError, NotADirectoryError):
+                there = None
+            except OSError:
+                continue
+            if opened is None:
+                self._files[path] = there
+            elif there != opened:
+                what = "replaced" if there else "removed"
+                raise StoreFailure(f"{path} was {what} while the daemon had it open")
+
+
+def _file_at(path: str) -> tuple[int, int]:
+    found = os.stat(path, follow_symlinks=False)
+    return found.st_dev, found.st_ino
+
+
+class Database:
+    """The asynchronous shell: one connection, one thread, one hop for each group of units.
+
+    `place`: where the store lies, None for one in memory.
+    """
+
+    def __init__(self, connection: aiosqlite.Connection, place: Place | None = None) -> None:
         self._connection = connection
+        self._place = place
 
     @classmethod
-    async def open(cls, prepare: Callable[[], sqlite3.Connection]) -> "Database":
+    async def open(
+        cls, prepare: Callable[[], sqlite3.Connection], place: Place | None = None
+    ) -> "Database":
         """Give the connection that `prepare` makes a thread of its own.
 
         `prepare` should not fail: open the store first, where its errors can be told.
         """
-        return cls(await aiosqlite.Connection(prepare, iter_chunk_size=64))
+        return cls(await aiosqlite.Connection(prepare, iter_chunk_size=64), place)
+
+    def check_place(self) -> None:
+        """Raises StoreFailure when the store is no longer where it was opened."""
+        if self._place is not None:
+            self._place.check()
 
     async def write(
         self, units: Sequence[Unit[Any]], hurry: Callable[[], bool] = lambda: False
     ) -> list[Outcome[Any]]:
-        """`run_group` in the connection's thread; `hurry` is asked there."""
-        return await self._hop(run_group, units, hurry)
+        """`run_group` in the connection's thread; `hurry` is asked there.
+
+        Raises StoreFailure too when what was synced is not in the store that the next daemon opens.
+        """
+        return await self._hop(self._run_group, units, hurry)
+
+    def _run_group(
+        self, connection: sqlite3.Connection, units: Sequence[Unit[Any]], hurry: Callable[[], bool]
+    ) -> list[Outcome[Any]]:
+        outcomes = run_group(connection, units, hurry)
+        self.check_place()
+        return outcomes
 
     async def read(self, units: Sequence[Unit[Any]]) -> list[Outcome[Any]]:
         """`run_reads` in the connection's thread."""

@@ -16,6 +16,7 @@ from mbx.store.database import (
     PRAGMAS,
     Committed,
     Database,
+    Place,
     Refused,
     StoreFailure,
     Tx,
@@ -473,3 +474,48 @@ def test_a_store_that_cannot_be_opened_is_a_failure_of_the_place(tmp_path: Path)
     path.with_name("store.db-wal").mkdir()
     with pytest.raises(StoreFailure, match=r"store\.db"):
         connect(str(path))
+
+
+# -- the files at their place ---------------------------------------------------------------------
+
+
+def lose(path: Path, fate: str) -> None:
+    content = path.read_bytes()
+    path.rename(path.with_name("elsewhere"))
+    if fate == "replaced":
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+@pytest.mark.parametrize("fate", ["removed", "replaced"])
+async def test_what_is_synced_to_a_file_that_lost_its_place_is_not_committed(
+    fate: str, suffix: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "store.db"
+    made = open_store(str(path))
+    made.execute("CREATE TABLE notes (no INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE) STRICT")
+    database = await Database.open(lambda: made, Place(str(path)))
+    assert isinstance((await database.write([note("in its place")]))[0], Committed)
+    database.check_place()
+    lose(tmp_path / f"store.db{suffix}", fate)
+    with pytest.raises(StoreFailure, match=f"store.db{suffix} was {fate}"):
+        await database.write([note("in no place")])
+    with pytest.raises(StoreFailure):
+        database.check_place()
+    await database.close()
+
+
+def test_a_place_that_cannot_be_looked_at_is_not_lost(tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    store = folder / "store.db"
+    store.touch()
+    place = Place(str(store))
+    folder.rename(tmp_path / "aside")
+    folder.symlink_to(folder)  # a loop: stat says neither that it is there nor that it is not
+    place.check()
+    folder.unlink()
+    with pytest.raises(StoreFailure):
+        place.check()
+    (tmp_path / "aside").rename(folder)
+    place.check()

@@ -2,6 +2,7 @@
 
 Whoever holds the daemon lock must be reachable for as long as it runs: a folder that somebody (or a
 cleaner of ``/tmp``) removed would leave a daemon that can neither be asked, stopped nor replaced.
+But one that lost its store is not the daemon of this place any more, and must not be found there.
 """
 
 import asyncio
@@ -19,15 +20,20 @@ _CHECK_S: Final = 1.0
 
 
 class Door:
-    """The listening socket at `path`; each caller gets an `answerer` of its own."""
+    """The listening socket at `path`; each caller gets an `answerer` of its own.
+
+    `check` is called at each look, and raises when there is nothing to be let in to.
+    """
 
     def __init__(
         self,
         path: str,
         answerer: Callable[[], asyncio.BaseProtocol],
         log: Callable[..., None],
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._path = path
+        self._check = check
         self._answerer = answerer
         self._log = log
         self._server: asyncio.AbstractServer | None = None
@@ -47,7 +53,11 @@ class Door:
             await self.look()
 
     async def look(self) -> None:
-        """Make the socket file again if it is gone; what else lies in its place is left alone."""
+        """Make the socket file again if it is gone; what else lies in its place is left alone.
+
+        Raises what `check` raises.
+        """
+        self._check()
         if self._has_something():
             return
         self._log("the socket was removed; it is made again")
