@@ -89,9 +89,9 @@ class Content(NamedTuple):
 
 
 class Overlay(NamedTuple):
-    """For mail of `sender` (words for people) the newer `record` governs, whatever became of it."""
+    """For mail of `sender` the newer `record` governs, whatever became of it."""
 
-    sender: str
+    sender: Source
     record: str
 
 
@@ -328,7 +328,7 @@ def _superseded(
                 whole = next((one for other, one in newer.items() if other in ("", who)), None)
                 left = left or whole is None
                 if whole is not None:
-                    parts[Overlay(source.words, whole.record)] = None
+                    parts[Overlay(source, whole.record)] = None
                 elif who == "":
                     parts |= dict.fromkeys(_others(newer, to.identity if host == home else ""))
             if parts:
@@ -336,7 +336,7 @@ def _superseded(
             if not left:
                 found[policy.id, to] = next((one.record for one in parts), "")
             for source, host, who in sources:
-                overlay = Overlay(source.words, policy.id)
+                overlay = Overlay(source, policy.id)
                 governing.setdefault((home, to.identity, host), {}).setdefault(who, overlay)
     return found, overlaid
 

@@ -3,7 +3,7 @@
 from mbx.core.authority import Book, Clock
 from mbx.core.chains import Chain, Damage
 from mbx.core.limits import LIST_MAX_ROWS
-from mbx.core.policy import Policy, Subject
+from mbx.core.policy import Policy, Source, Subject
 from mbx.daemon.context import Context, Result
 from mbx.store import identities, peers
 from mbx.store.database import Tx
@@ -23,6 +23,19 @@ def called(context: Context, tx: Tx, policy: Policy, to: Subject) -> str:
     peer = peers.by_key(tx, home)
     there = peers.identity_of(tx, peer.no, to.identity) if peer else None
     return peer.address(there.name if there else to.name) if peer else to.words
+
+
+def sender(context: Context, tx: Tx, source: Source) -> str:
+    """Whose mail a policy is about, by the names of now: another may have the name of then."""
+    if source.kind == "local":
+        return source.words
+    if source.host == context.host.key_id:
+        label, row = context.host.label, identities.by_identity(tx, source.identity)
+    else:
+        peer = peers.by_key(tx, source.host)
+        label = peer.label if peer else source.label
+        row = peers.identity_of(tx, peer.no, source.identity) if peer else None
+    return source._replace(label=label, name=row.name if row else source.name).words
 
 
 def standing(

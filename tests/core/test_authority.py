@@ -189,9 +189,9 @@ def test_a_policy_that_newer_ones_narrow_says_for_whose_mail() -> None:
     book = chain.book()
     by_id = {one.id: one for one in book.policies()}
     assert book.parts(by_id[newest]) == []
-    assert book.parts(by_id[narrow]) == [(Subject(BO, "bo"), Overlay("ana@vm", newest))]
+    assert book.parts(by_id[narrow]) == [(Subject(BO, "bo"), Overlay(ana, newest))]
     assert book.standing(by_id[narrow], Clock(NOW)) == f"superseded by record {newest}"
-    assert book.parts(by_id[wide]) == [(Subject(BO, "bo"), Overlay("ana@vm", newest))]
+    assert book.parts(by_id[wide]) == [(Subject(BO, "bo"), Overlay(ana, newest))]
     assert book.parts(by_id[wide], ANA) == []
     assert book.standing(by_id[wide], Clock(NOW)) == ""
 

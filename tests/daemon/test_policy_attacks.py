@@ -485,6 +485,25 @@ def test_a_right_follows_the_identity_through_a_rename(scene: Scene) -> None:
     assert entry["policy"] == "ask"
 
 
+def test_whose_mail_a_policy_is_about_is_told_by_the_names_of_now(scene: Scene) -> None:
+    wide = scene.policy("autonomous", **{"from": ["local", "api"]})["id"]
+    narrow = scene.policy("collaborate", **{"from": ["role:dev"]})["id"]
+    scene.desk.call(scene.api, "identity.rename", name="backend")
+    scene.desk.holder("api", 3)
+    everybody, now = "everybody on this host", "backend@desk"
+    listed = {one["id"]: one for one in scene.desk.call(nobody(), "policy.list")["policies"]}
+    shown = scene.desk.call(nobody(), "policy.show", id=wide)
+    held = {one["id"]: one for one in scene.desk.call(scene.ui, "session.whoami")["policies"]}
+    healthy = scene.desk.call(nobody(), "daemon.health")["policies"]
+    for told in (listed, held, {one["id"]: one for one in healthy}):
+        assert told[wide]["from"] == [everybody, now]
+        assert sorted(told[narrow]["from"]) == [f"{now} (role:dev)", "ui@desk (role:dev)"]
+    assert shown["from"] == [everybody, now]
+    for one in (shown, listed[wide], held[wide]):
+        assert f"{now} (role:dev)" in [part["from"] for part in one["superseded"]]
+        assert "api@desk" not in str(one)
+
+
 def test_a_right_ends_with_the_identity(scene: Scene) -> None:
     scene.policy("collaborate", **{"from": ["api"]})
     scene.desk.call(scene.api, "identity.release")

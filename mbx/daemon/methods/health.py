@@ -147,7 +147,7 @@ def _policy(context: Context, tx: Tx, policy: Policy) -> Result:
         "id": policy.id,
         "level": policy.level,
         "to": [chainlist.called(context, tx, policy, one) for one in policy.to],
-        "from": [source.words for source in policy.sources],
+        "from": [chainlist.sender(context, tx, source) for source in policy.sources],
         "until": rfc3339(policy.exp_ms),
         "left_s": (policy.exp_ms - context.moment.now_ms) // 1000,
     }

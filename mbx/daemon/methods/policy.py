@@ -83,14 +83,19 @@ def shown(
         "to": list(names.values()),
         "level": policy.level,
         "classes": list(policy.classes),
-        "from": [source.words for source in policy.sources],
+        "from": [chainlist.sender(context, tx, source) for source in policy.sources],
         "projects": list(policy.projects),
         "at": rfc3339(policy.iat_ms),
         "until": rfc3339(policy.exp_ms),
         "reason": policy.reason,
         "in_effect": not fault,
         "superseded": [
-            {"to": names[to], "from": part.sender, "record": part.record} for to, part in parts
+            {
+                "to": names[to],
+                "from": chainlist.sender(context, tx, part.sender),
+                "record": part.record,
+            }
+            for to, part in parts
         ],
         "disobeyed": [{"to": names[to], "why": unheard[to]} for to in disobeyed],
         "state": fault or ("in effect in part" if parts or disobeyed else "in effect"),

@@ -11,7 +11,7 @@ from mbx.core.errors import MbxError
 from mbx.core.evidence import Lineage, SessionKey, own_id
 from mbx.core.exposure import external_since
 from mbx.core.limits import EXPOSURE_MS, TICKET_TTL_MS
-from mbx.daemon import kinship
+from mbx.daemon import chainlist, kinship
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.effects import Ticketed
 from mbx.daemon.gate import Access, Open, Session
@@ -104,11 +104,11 @@ def _policies(context: Context, tx: Tx, binding: Binding) -> list[Result]:
             "id": policy.id,
             "level": policy.level,
             "classes": list(policy.classes),
-            "from": [source.words for source in policy.sources],
+            "from": [chainlist.sender(context, tx, source) for source in policy.sources],
             "projects": list(policy.projects),
             "until": rfc3339(policy.exp_ms),
             "superseded": [
-                {"from": part.sender, "record": part.record}
+                {"from": chainlist.sender(context, tx, part.sender), "record": part.record}
                 for _, part in book.parts(policy, binding.identity)
             ],
         }
