@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from mbx.core.errors import MbxError
 from mbx.launch import ProcessEnd, _spawn_and_listen, daemon_argv, daemon_environ, start_daemon
 from mbx.paths import Paths
+from tests.support.daemon import Daemon, fresh_home
 
 TELL = """
 import json, os, signal, sys
@@ -204,3 +206,10 @@ def test_the_end_of_a_process_is_noticed() -> None:
     sleeper.communicate()
     assert again.wait(10, time) is True
     assert ProcessEnd(sleeper.pid).wait(10, time) is True
+
+
+def test_a_starter_that_has_few_descriptors_leaves_the_daemon_enough() -> None:
+    narrow = ("sh", "-c", 'ulimit -S -n 64; exec "$@"', "sh")
+    with fresh_home() as home, Daemon(home, prefix=narrow) as daemon, ExitStack() as callers:
+        lines = [callers.enter_context(daemon.line()) for _ in range(80)]
+        assert {line.hello()["protocol"] for line in lines} == {1}

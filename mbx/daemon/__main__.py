@@ -10,8 +10,11 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
 
 from mbx.core.errors import MbxError
 from mbx.paths import Paths, link_step, link_words, make_folder
@@ -19,12 +22,16 @@ from mbx.seclusion import close_process
 
 _FAILED = 1
 
+DESCRIPTORS_WANTED: Final = 4_096
+"""Each session takes a handful, and each link; some systems and sandboxes give a process 256."""
+
 
 def main(argv: Sequence[str]) -> int:
     """Run the daemon; its exit status."""
     foreground = "--foreground" in argv
     os.umask(0o077)
     close_process()
+    _allow_descriptors()
     try:
         paths = Paths.from_environ(os.environ)
         make_folder(paths.home())
@@ -45,6 +52,16 @@ def main(argv: Sequence[str]) -> int:
         refusal = _refusal(error)
         _say({"error": refusal.as_object()})
         return refusal.exit_status
+
+
+def _allow_descriptors() -> None:
+    """As many as may be needed and the system lets us have: the starter's own limit is not ours."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    most = DESCRIPTORS_WANTED if hard == unlimited else min(hard, DESCRIPTORS_WANTED)
+    if soft != unlimited and soft < most:
+        with suppress(OSError, ValueError):  # then it serves as many as it can
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _refusal(error: OSError) -> MbxError:
