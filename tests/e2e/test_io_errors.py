@@ -20,6 +20,15 @@ pytestmark = [needs_strace, pytest.mark.long, pytest.mark.timeout(300)]
 
 SENDS = 4
 
+TRIES = 5
+"""Of meeting a call that the daemon makes by the way; hardly ever is it missed twice in a row."""
+
+CREDENTIAL = "credential.json"
+"""The name of a credential, as points have it."""
+
+INJECTED = "(INJECTED)"
+"""What strace writes behind a call that it let fail."""
+
 
 @pytest.fixture
 def world() -> Iterator[World]:
@@ -86,23 +95,35 @@ def test_without_space_mail_is_refused_reading_goes_on_and_it_recovers(
 
 def test_a_credential_that_cannot_be_written_costs_no_lease_and_comes_later(world: World) -> None:
     world.daemon.start()
-    actor = registered(world)
+    registered(world)
     met = 0
     for error, call in (("EIO", "rename"), ("ENOSPC", "write"), ("EMFILE", "openat")):
-        actor.ask_all([releasing(world, actor)])
-        points = credential_points(world)
-        [point] = [point for point in points if point.call == call]
-        inject = f"{call}:error={error}:when={point.count}"
-        with attached(world.daemon.pid, world.trace, thread="loop", inject=inject):
-            actor.ask_all([claiming(world, actor)])
-        assert "(INJECTED)" in world.trace.read_text(errors="replace"), inject
+        assert any(met_at_credential(world, call, error) for _ in range(TRIES)), f"{call}: {error}"
         with world.daemon.line() as line:
             line.hello()
             line.call("daemon.mend")
-        assert any(world.faults_of_files() == [] for _ in range(10)), inject
-        assert world.recover() == [], inject
+        assert any(world.faults_of_files() == [] for _ in range(10)), call
+        assert world.recover() == [], call
         met += 1
     sys.stdout.write(f"I/O errors at credentials: {met}\n")
+
+
+def met_at_credential(world: World, call: str, error: str) -> bool:
+    """Claim what is free then, where a call for the credential fails; whether it was that one.
+
+    It is met by its number, and signs of life, which the daemon gives by itself, count as well.
+    """
+    actor = world.actors[0]
+    actor.ask_all([releasing(world, actor)])
+    points = [point for point in credential_points(world) if point.call == call]
+    assert len(points) == 1, points  # a snapshot, which comes after it, has another name
+    inject = f"{call}:error={error}:when={points[0].count}"
+    with attached(world.daemon.pid, world.trace, thread="loop", inject=inject):
+        actor.ask_all([claiming(world, actor)])
+    return any(
+        INJECTED in line and "/sessions/" in line
+        for line in world.trace.read_text(errors="replace").splitlines()
+    )
 
 
 def credential_points(world: World) -> list[Point]:
@@ -112,7 +133,7 @@ def credential_points(world: World) -> list[Point]:
         actor.ask_all([claiming(world, actor)])
     actor.ask_all([releasing(world, actor)])
     points = points_of(world.trace.read_text(errors="replace"), world.daemon.pid)
-    return [point for point in points if point.target.startswith("credential")]
+    return [point for point in points if point.target.startswith(CREDENTIAL)]
 
 
 @pytest.mark.parametrize("scene", ["first start", "first boot"])

@@ -139,5 +139,14 @@ def attached(
 
 
 def _store_thread(pid: int) -> int:
-    """The first thread that the daemon starts; others look at processes, and come later."""
-    return min(int(task) for task in os.listdir(f"/proc/{pid}/task") if int(task) != pid)
+    """The first thread that the daemon starts; others look at processes, and come later.
+
+    By the time of its start, then its number: numbers begin anew where the highest was given.
+    """
+    found: list[tuple[int, int]] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        if int(task.name) != pid:
+            with contextlib.suppress(FileNotFoundError):  # it has just ended
+                started_ticks = (task / "stat").read_text().rpartition(") ")[2].split()[19]
+                found.append((int(started_ticks), int(task.name)))
+    return min(found)[1]
