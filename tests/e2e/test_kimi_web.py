@@ -9,9 +9,20 @@ from typing import Any
 import pytest
 
 from tests.support.clients import KimiWeb
-from tests.support.daemon import Daemon, Line, fresh_name
+from tests.support.daemon import Daemon, Line, fresh_home, fresh_name
 from tests.support.patience import looks
 from tests.support.waking import reach, send, stage_of, until, wakes
+from tests.support.worlds import with_limits
+
+LOOK_MS = 10_000
+"""What the look-alike of the server has for an answer: on a busy machine more than the second of
+`WAKE_LOOK_MS`, after which it would count as one that does not answer."""
+
+
+@pytest.fixture(scope="module", name="daemon")
+def patient_daemon() -> Iterator[Daemon]:
+    with fresh_home() as home, Daemon(home, python=with_limits(WAKE_LOOK_MS=LOOK_MS)) as started:
+        yield started
 
 
 @pytest.fixture
