@@ -372,6 +372,11 @@ class Daemon:
         self.kill()
 
 
+QUIET_LOOKS: Final = 2
+"""So often in a row nobody must be seen: one who was listed may start another and end before it is
+looked at."""
+
+
 def processes_of(home: Path) -> dict[int, str]:
     """Who was started with this installation in its environment and still runs: pid and command."""
     found = {}
@@ -385,10 +390,14 @@ def processes_of(home: Path) -> dict[int, str]:
 def left_alone(home: Path) -> None:
     """Wait until nobody uses an installation; whoever still does at the end is killed and told."""
     rest: dict[int, str] = {}
+    quiet = 0
     for _ in looks():
         rest = processes_of(home)
-        if not rest:
+        quiet = 0 if rest else quiet + 1
+        if quiet == QUIET_LOOKS:
             return
+    if not rest:
+        return
     for pid in rest:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
