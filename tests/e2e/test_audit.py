@@ -26,6 +26,7 @@ from mbx.store.database import Tx
 from tests.e2e.test_doctor import Doctor
 from tests.support.daemon import Daemon, Line, fresh_home
 from tests.support.entries import entry_of
+from tests.support.patience import looks
 from tests.support.seat import Seat
 from tests.support.shells import Finished, Shell
 from tests.support.worlds import with_limits
@@ -351,8 +352,12 @@ def test_a_whole_log_says_what_it_is_anchored_in(home: Path) -> None:
     assert shown.out.endswith(f"anchored in 2 acceptances and the floor (row {rows})\n")
 
 
+TRIES: Final = 4
+"""The test may be kept waiting itself while the log is checked; hardly so often."""
+
+
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_a_hundred_thousand_rows_are_checked_in_pieces_while_others_are_served(
     home: Path,
 ) -> None:
@@ -366,18 +371,27 @@ def test_a_hundred_thousand_rows_are_checked_in_pieces_while_others_are_served(
     connection.executemany("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?)", made)
     connection.commit()
     connection.close()
-    with Daemon(home) as daemon, Shell(env=Doctor(home).env, tty=True) as shell:
-        shell.start("mbx audit --verify --json")
+    with Daemon(home) as daemon, daemon.line() as line:
+        line.hello()
         answers = 0
-        with daemon.line() as line:
-            line.hello()
-            said = shell.folder / "1.out"
-            while not (said.exists() and said.stat().st_size):
-                line.call("daemon.status")
-                answers += 1
-        told = document(shell.finish())
-    assert (told["ok"], told["rows"] >= 100_000) == (True, True)
+        for _ in range(TRIES):
+            told, answers = verified_meanwhile(home, line)
+            assert (told["ok"], told["rows"] >= 100_000) == (True, True)
+            if answers >= 50:
+                break
     assert answers >= 50
+
+
+def verified_meanwhile(home: Path, line: Line) -> tuple[dict[str, Any], int]:
+    """What checking the log says, and how many questions of another were answered until then."""
+    answers = 0
+    with Shell(env=Doctor(home).env, tty=True) as shell:
+        shell.start("mbx audit --verify --json")
+        said = shell.folder / "1.out"
+        while not (said.exists() and said.stat().st_size):
+            line.call("daemon.status")
+            answers += 1
+        return document(shell.finish()), answers
 
 
 # -- the floor ------------------------------------------------------------------------------------
@@ -403,15 +417,16 @@ def test_the_floor_is_there_at_the_start_and_follows_at_an_orderly_stop(home: Pa
     assert floor_of(home)["audit_no"] == last_row(home)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(60)
 def test_an_idle_daemon_leaves_the_floor_alone(home: Path) -> None:
     # Each round commits the clock where there is an owner, if it is to be kept that exactly.
     with Daemon(home, python=with_limits(CLOCK_KEPT_MS=0)) as daemon, daemon.line() as line:
         line.hello()
         before = entry_of(home / "floor" / "floor.json")
         began = line.call("daemon.status")["commit_seq"]
-        deadline = time.monotonic() + 15
-        while line.call("daemon.status")["commit_seq"] < began + 3:  # rounds raise the clock
-            assert time.monotonic() < deadline
+        # Each round raises the clock, a second after the one before has reached the disk.
+        assert any(line.call("daemon.status")["commit_seq"] >= began + 3 for _ in looks(40))
         after = entry_of(home / "floor" / "floor.json")
     assert after == before
 
