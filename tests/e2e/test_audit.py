@@ -31,6 +31,8 @@ from tests.support.seat import Seat
 from tests.support.shells import Finished, Shell
 from tests.support.worlds import with_limits
 
+pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+
 CANARY: Final = "canary-1f9b"
 KEY: Final = SigningKey.from_seed(bytes([3]) * 32)
 OWNER: Final = key_id("owner", KEY.public)
@@ -356,7 +358,6 @@ TRIES: Final = 4
 """The test may be kept waiting itself while the log is checked; hardly so often."""
 
 
-@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_a_hundred_thousand_rows_are_checked_in_pieces_while_others_are_served(
     home: Path,
@@ -417,8 +418,6 @@ def test_the_floor_is_there_at_the_start_and_follows_at_an_orderly_stop(home: Pa
     assert floor_of(home)["audit_no"] == last_row(home)
 
 
-@pytest.mark.long
-@pytest.mark.timeout(60)
 def test_an_idle_daemon_leaves_the_floor_alone(home: Path) -> None:
     # Each round commits the clock where there is an owner, if it is to be kept that exactly.
     with Daemon(home, python=with_limits(CLOCK_KEPT_MS=0)) as daemon, daemon.line() as line:

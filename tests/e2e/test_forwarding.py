@@ -1,9 +1,13 @@
 """A forward of more mail than one transaction hands on, with a real daemon that is killed in it."""
 
+import pytest
+
 from mbx.core.limits import FORWARD_PIECE_ROWS
 from tests.support.daemon import Agent, Daemon, fresh_home, request
 from tests.support.human import Human, do
 from tests.support.patience import looks
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
 
 LETTERS = 3 * FORWARD_PIECE_ROWS + 1
 

@@ -11,7 +11,11 @@ import pytest
 
 from tests.support.daemon import MBX, Agent, Daemon, Line, fresh_name, request, running
 from tests.support.rules import ROOT
-from tests.support.shells import TIMEOUT_S
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
+
+SCRIPT_S = 60.0
+"""For a script of dozens of commands, each of which starts Python, on a busy machine."""
 
 CASES = json.loads((ROOT / "tests/vectors/hostile/text.json").read_text())
 TEXTS: list[str] = [case["text"] for case in CASES]
@@ -142,7 +146,7 @@ def run_as(daemon: Daemon, name: str, script: str, *argv: str) -> str:
         [MBX, "run", "--as", name, "--", "sh", "-c", script, "sh", *argv],
         env=daemon.environment | {"PATH": path},
         capture_output=True,
-        timeout=TIMEOUT_S,
+        timeout=SCRIPT_S,
         check=True,
     )
     assert done.stderr == b""

@@ -18,6 +18,8 @@ from mbx.kernel.ancestry import ANCESTORS_MAX
 from tests.support.daemon import MBX, Daemon, Line, fresh_home, fresh_name
 from tests.support.shells import Console, Finished, Shell, look_alike
 
+pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+
 PLAIN = ("--norc", "--noprofile")
 
 _DEEP = """
