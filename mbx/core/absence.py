@@ -1,8 +1,8 @@
 """Whether this host itself was there all along; pure.
 
-What waits for a paired host is given up by its age. A host that was asleep, off or stopped, or whose
-clock was set, finds everything old at its first look, when no link has had the time to stand again:
-so it first tries for a while.
+What waits for a paired host is given up by its age. A host that was asleep, off or stopped, or
+whose clock was set, finds everything old at its first look, when no link has had the time to stand
+again: so it first tries for a while.
 """
 
 from dataclasses import dataclass, replace
