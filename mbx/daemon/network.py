@@ -18,7 +18,7 @@ from mbx.core.pairing import certificate_hash
 from mbx.daemon import certificates
 from mbx.daemon.certificates import Context, TlsKey
 from mbx.daemon.faces import peers as face
-from mbx.daemon.faces.channels import Channel, ChannelEnded
+from mbx.daemon.faces.channels import TERMS, Channel, ChannelEnded, Terms
 from mbx.daemon.faces.networks import Crowd
 from mbx.daemon.faces.peers import Callers, Listener, Pinned, Undialled
 from mbx.daemon.farewells import TOLD
@@ -34,7 +34,7 @@ class Network:
 
     `serve_pairing` runs for each connection that may only pair. `parted` gets the outcome of each
     `part`: the row's key and a code. `defect` hears of errors of ours. `run` names this start of
-    the daemon to paired hosts (`mbx.core.copies`).
+    the daemon to paired hosts (`mbx.core.copies`). `terms`: how long a connection waits for what.
     """
 
     def __init__(
@@ -46,9 +46,11 @@ class Network:
         now_ms: Callable[[], int],
         defect: Callable[[BaseException], None],
         run: str,
+        terms: Terms = TERMS,
     ) -> None:
         self.tls = tls
         self._run = run
+        self._terms = terms
         self.crowd = Crowd()
         self._links = links
         self._parted = parted
@@ -72,6 +74,7 @@ class Network:
                 run,
             ),
             self.crowd,
+            terms,
         )
 
     def know(self, present: Iterable[PeerRow], former: Iterable[PeerRow]) -> None:
@@ -115,7 +118,7 @@ class Network:
     async def dial_pairing(self, endpoint: Endpoint) -> Channel:
         """A channel to whoever listens there. Raises Undialled."""
         context = certificates.joining()
-        return await face.dial([endpoint], context, None, self.crowd, self._now_ms)
+        return await face.dial([endpoint], context, None, self.crowd, self._now_ms, self._terms)
 
     async def close(self) -> None:
         """End everything; the links have said goodbye before."""
@@ -152,8 +155,8 @@ class Network:
         pinned = Pinned(row.key_id, certificate_hash(row.certificate))
         try:
             context = certificates.dialling(self.tls, row.key_id, row.certificate)
-            now_ms, run = self._now_ms, self._run
-            return await face.dial(endpoints, context, pinned, self.crowd, now_ms, run=run)
+            now_ms, terms, run = self._now_ms, self._terms, self._run
+            return await face.dial(endpoints, context, pinned, self.crowd, now_ms, terms, run)
         except Undialled as failure:
             return failure.code
         except (MbxError, ValueError):

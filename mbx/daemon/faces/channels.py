@@ -210,7 +210,8 @@ class Channel(asyncio.Protocol):
     def question(self, answered: Callable[[], None]) -> None:
         """Ask something that has one answer; `answered` is called if that comes, once.
 
-        It is heard of also while the channel closes, and proves that the other side lived now.
+        It is heard of also while the channel closes behind it, and proves that the other side lived
+        now. Where the other side has closed the channel before it was asked, its answer is lost.
         """
         if self.is_open:
             self._questions += 1
