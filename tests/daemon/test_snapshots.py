@@ -24,6 +24,7 @@ from mbx.store.database import Committed, Outcome, Refused
 from mbx.store.sessions import SessionRow
 from mbx.store.unread import Unread
 from mbx.telling import mention, tell
+from tests.support.patience import LOOKS_S
 
 BOOT = "boot"
 
@@ -95,7 +96,7 @@ class Bench:
     async def settle(self) -> None:
         """Until the worker has read and written what it heard of."""
         self.store.read.clear()
-        await asyncio.wait_for(self.store.read.wait(), 5)
+        await asyncio.wait_for(self.store.read.wait(), LOOKS_S)
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -213,11 +214,11 @@ async def test_what_a_hook_announced_is_passed_on_at_once_and_once(bench: Bench)
     bench.worker.heed(granted(5))
     await bench.settle()
     bench.hook_says(5, 1)
-    target, nos = await asyncio.wait_for(bench.announced.get(), 5)
+    target, nos = await asyncio.wait_for(bench.announced.get(), LOOKS_S)
     assert (target.identity_no, target.epoch, target.session_no, nos) == (7, 3, 5, [11])
     mention(str(bench.folder / SAID), own_id(process(5)))
     bench.hook_says(5, 2)
-    assert (await asyncio.wait_for(bench.announced.get(), 5))[1] == [11, 12]
+    assert (await asyncio.wait_for(bench.announced.get(), LOOKS_S))[1] == [11, 12]
     assert bench.announced.empty()
 
 
@@ -229,7 +230,7 @@ async def test_what_was_announced_is_looked_for_from_time_to_time(bench: Bench) 
     assert tell(str(bench.folder / told_name(own_id(process(5)))), 1, lambda told: True)
     for _ in range(2):
         bench.worker._look_what_was_told()
-        assert (await asyncio.wait_for(bench.announced.get(), 5))[1] == [11]
+        assert (await asyncio.wait_for(bench.announced.get(), LOOKS_S))[1] == [11]
 
 
 async def test_what_a_wake_is_telling_of_no_hook_announced(bench: Bench) -> None:
@@ -243,7 +244,7 @@ async def test_what_a_wake_is_telling_of_no_hook_announced(bench: Bench) -> None
     assert bench.announced.empty()
     bench.worker.take_back(announced)
     bench.hook_says(5, 1)
-    assert (await asyncio.wait_for(bench.announced.get(), 5))[1] == [11]
+    assert (await asyncio.wait_for(bench.announced.get(), LOOKS_S))[1] == [11]
 
 
 async def test_a_wake_that_arrived_told_of_all_that_it_counted(bench: Bench) -> None:
@@ -255,7 +256,7 @@ async def test_a_wake_that_arrived_told_of_all_that_it_counted(bench: Bench) -> 
     bench.worker._look_what_was_told()
     assert bench.announced.empty()
     bench.worker.keep(announced)
-    assert (await asyncio.wait_for(bench.announced.get(), 5))[1] == [11, 12]
+    assert (await asyncio.wait_for(bench.announced.get(), LOOKS_S))[1] == [11, 12]
 
 
 async def test_who_is_not_known_or_says_anything_is_heard_in_vain(bench: Bench) -> None:
@@ -265,7 +266,7 @@ async def test_who_is_not_known_or_says_anything_is_heard_in_vain(bench: Bench) 
     for own in ("6-60", "", "\n\n", "x" * 5_000, own_id(process(5))):
         mention(str(bench.folder / SAID), own)
     bench.hook_says(5, 1)
-    assert (await asyncio.wait_for(bench.announced.get(), 5))[1] == [11]
+    assert (await asyncio.wait_for(bench.announced.get(), LOOKS_S))[1] == [11]
 
 
 @pytest.mark.parametrize("other", ["file", "folder", "pipe"])
@@ -288,7 +289,7 @@ async def test_something_else_in_the_place_of_the_pipe_hurts_nobody(
     if other == "folder":
         assert bench.said == ["nobody can name a session that was told something"]
         bench.worker._look_what_was_told()
-    assert (await asyncio.wait_for(bench.announced.get(), 5))[1] == [11]
+    assert (await asyncio.wait_for(bench.announced.get(), LOOKS_S))[1] == [11]
     serving.cancel()
     with suppress(asyncio.CancelledError):
         await serving
