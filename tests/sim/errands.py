@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from mbx.core.delivery import STAGE_LABELS
 from mbx.core.errors import MbxError
+from mbx.core.evidence import own_id
 from mbx.daemon.dispatch import Work
 from mbx.daemon.effects import Granted
 from mbx.daemon.gate import Caller
@@ -267,6 +268,15 @@ class Errands:
             _talk(seat),
         )
         return f"{seat.cli}/{met_as[0][0] if met_as else seat.label or seat.session_id}"
+
+    def _labels(self, seat: Seat) -> list[str]:
+        """As audit rows may name it from now on, and nobody else.
+
+        Who waits for a name may be granted it before anybody sees that it is gone: under its own
+        id, where another process of its conversation goes by the usual one by then.
+        """
+        own = f"{seat.cli}/{own_id(_process(seat), _talk(seat))}"
+        return list(dict.fromkeys((self._label(seat), own)))
 
     def _heard(self, seat: Seat) -> None:
         seat.silent_ms = 0

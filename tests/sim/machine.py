@@ -240,7 +240,7 @@ class Machine(Errands, RuleBasedStateMachine):
         for one in [one for one in self.seats if one.pid == seat.pid]:
             one.evidence = "dead"
             self.seats.remove(one)
-            self.desk.events.append(Died(self._label(one)))
+            self.desk.events += map(Died, self._labels(one))
             self.desk.evidence[one.pid] = "dead"
         if seen:
             for one in [one for one in self.model.met if one.pid == seat.pid]:
@@ -324,7 +324,7 @@ class Machine(Errands, RuleBasedStateMachine):
             if one.evidence == "live" and not one.shared:
                 self._heard(one)
             elif one.silent_ms >= (SHARED_TIMEOUT_MS if one.shared else LEASE_TIMEOUT_MS):
-                self.desk.events.append(Silent(self._label(one)))
+                self.desk.events += map(Silent, self._labels(one))
 
     @rule(
         who=small,

@@ -104,6 +104,22 @@ def test_whatever_sessions_do_the_store_is_what_the_model_says(
     assert shortfalls() == {}
 
 
+def test_a_dead_one_that_is_granted_what_it_waited_for_has_lost_nothing_by_theft() -> None:
+    """It waits as its conversation, dies unseen, gets the name under its own id, and loses it."""
+    machine = Machine()
+    machine.three_register_and_write()
+    machine.die(3, seen=True)
+    machine.come_back(6)
+    machine.die(8, seen=True)
+    machine.die(3, seen=False)
+    machine.die(8, seen=False)
+    machine.come_back(0)
+    machine.die(4, seen=True)
+    machine.come_back(2)
+    machine.the_store_is_what_the_model_says()
+    machine.teardown()
+
+
 # --- planted defects ------------------------------------------------------------------------------
 
 
