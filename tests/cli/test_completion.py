@@ -24,10 +24,12 @@ from mbx.cli.completion.candidates import ANSWER_S, SOURCES
 from mbx.cli.completion.scripts import SCRIPTS
 from mbx.cli.main import COMPLETE_VARIABLE
 from mbx.paths import quoted
-from tests.cli.conftest import MBX, Desk, document
+from tests.cli.conftest import MANY_COMMANDS_S, MBX, Desk, document
 from tests.support.commandline import all_commands
 from tests.support.patience import LOOKS_S
 from tests.support.shells import BASH, Shell
+
+pytestmark = pytest.mark.timeout(MANY_COMMANDS_S)
 
 HUNG_S = 3.0
 """A tab key is answered within half a second, other commands wait 4.5 s for a hung daemon; the

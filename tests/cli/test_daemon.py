@@ -16,7 +16,9 @@ import pytest
 
 from mbx.launch import ProcessEnd
 from mbx.paths import Paths, quoted
-from tests.cli.conftest import MBX, Desk, contents, document
+from tests.cli.conftest import MANY_COMMANDS_S, MBX, Desk, contents, document
+
+pytestmark = pytest.mark.timeout(MANY_COMMANDS_S)
 
 FIELDS = {"running", "pid", "version", "home", "socket", "uptime_s", "state_hash"}
 HUNG_S = 8.0

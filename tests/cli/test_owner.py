@@ -17,11 +17,13 @@ from mbx.core.errors import EXIT_STATUS
 from mbx.core.keys import SigningKey, key_id
 from mbx.owner import keyfile, requests
 from mbx.owner.draft import Draft
-from tests.cli.conftest import MBX, Desk, contents, document
+from tests.cli.conftest import MANY_COMMANDS_S, MBX, Desk, contents, document
 from tests.cli.owners import PASSPHRASE, SEALED, SEED, Human, refused
 from tests.owner.test_draft import OWNER, content, draft
 from tests.support.seat import LoneSeat
 from tests.support.shells import look_alike
+
+pytestmark = pytest.mark.timeout(MANY_COMMANDS_S)
 
 # Asks the daemon for a draft as commands do, and has it signed and applied, or written to a file.
 _ACT = """
