@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -183,7 +182,7 @@ class StandingClock:
         return 0.0
 
     def sleep(self, seconds: float, /) -> None:
-        time.sleep(seconds)
+        raise AssertionError(f"nobody waits here, and not {seconds} s")
 
 
 STANDING = StandingClock()
