@@ -7,6 +7,7 @@ import ast
 import re
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from mbx.core import limits
 from tests.support.rules import (
@@ -404,3 +405,10 @@ def test_a_module_without_a_test_is_found() -> None:
     assert untested([lease], {"core/test_x.py": ["mbx.core.lease"]}) == []
     assert untested([lease], {"core/test_lease.py": []}) == []
     assert untested([send], {"cli/test_send.py": []}) == []
+
+
+def test_the_clock_says_nothing_of_a_property() -> None:
+    """A moment in which the machine stood still would fail it, one time in many."""
+    of_every_test = settings()
+    assert of_every_test.deadline is None
+    assert HealthCheck.too_slow in of_every_test.suppress_health_check
