@@ -3,7 +3,6 @@
 Texts move when a test says so, so that a wire can be cut between any two of them.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -60,6 +59,18 @@ class ListWire:
         return None
 
 
+@dataclass(eq=False)
+class Bell:
+    """A timer by the clock that a test turns."""
+
+    due_ms: int
+    act: Callable[[], None]
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
 @dataclass
 class End:
     """One host with its links."""
@@ -70,6 +81,7 @@ class End:
     refuse: Callable[[Work], Exception | None] = lambda work: None
     wire: ListWire = field(default_factory=ListWire)
     connection: object | None = None
+    bells: list[Bell] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.links = Links(
@@ -77,6 +89,7 @@ class End:
             self._submit,
             self._dial,
             lambda what, **facts: self.log.append((what, facts)),
+            self._call_later,
         )
         self.desk.find_link = self.links.state
         self.know()
@@ -111,6 +124,19 @@ class End:
             if isinstance(effect, Queued):
                 self.links.queued(effect.peers)
         done(Committed(answer, 0))
+
+    def turn(self) -> None:
+        """What is due by now happens."""
+        now_ms = self.desk.world.monotonic_ms()
+        due = [bell for bell in self.bells if bell.due_ms <= now_ms]
+        self.bells = [bell for bell in self.bells if bell not in due]
+        for bell in due:
+            if not bell.is_cancelled:
+                bell.act()
+
+    def _call_later(self, delay_s: float, act: Callable[[], None]) -> Bell:
+        self.bells.append(Bell(self.desk.world.monotonic_ms() + int(delay_s * 1000), act))
+        return self.bells[-1]
 
     def _dial(self, row: PeerRow) -> None:
         self.dialled.append(row.label)
@@ -167,36 +193,18 @@ class Pair:
             one.desk.close()
 
 
-@pytest.fixture
-def hosts() -> Iterator[Pair]:
-    async def make() -> Pair:
-        return Pair()
-
-    with asyncio.Runner() as runner:
-        made = runner.run(make())
-        runner.run(_bound(made.connect))
-        runner.run(_bound(made.move))
-        yield _Inside(runner, made)  # type: ignore[misc]
-        runner.run(_bound(made.close))
+@pytest.fixture(name="two")
+def pair_of_test() -> Iterator[Pair]:
+    made = Pair()
+    for one in (made.here, made.there):
+        one.turn()
+    made.connect()
+    made.move()
+    yield made
+    made.close()
 
 
-async def _bound(act: Callable[[], Any]) -> Any:
-    return act()
-
-
-class _Inside:
-    """Everything that a test does with the pair happens inside the loop, for the timers' sake."""
-
-    def __init__(self, runner: asyncio.Runner, made: Pair) -> None:
-        self._runner = runner
-        self.pair = made
-
-    def do(self, act: Callable[[], Any]) -> Any:
-        return self._runner.run(_bound(act))
-
-
-def test_a_link_stands_on_both_sides_and_tells_who_lives_where(hosts: Any) -> None:
-    two: Pair = hosts.pair
+def test_a_link_stands_on_both_sides_and_tells_who_lives_where(two: Pair) -> None:
     assert two.here.state("lap").stands
     assert two.there.state("desk").stands
     assert "a link stands" in two.here.words()
@@ -204,20 +212,18 @@ def test_a_link_stands_on_both_sides_and_tells_who_lives_where(hosts: Any) -> No
     assert "ben@lap" in addresses
 
 
-def test_a_host_was_seen_until_its_link_ended(hosts: Any) -> None:
-    two: Pair = hosts.pair
+def test_a_host_was_seen_until_its_link_ended(two: Pair) -> None:
     host, no = two.here.desk, two.here.desk.peer_nos["lap"]
     stood_ms = host.do(lambda tx: peers.by_no(tx, no)).seen_ms
     assert stood_ms is not None
     host.world.pass_ms(3 * 86_400_000)
-    hosts.do(two.cut)
+    two.cut()
     assert host.do(lambda tx: peers.by_no(tx, no)).seen_ms == stood_ms + 3 * 86_400_000
 
 
-def test_mail_goes_over_and_its_receipt_comes_back(hosts: Any) -> None:
-    two: Pair = hosts.pair
-    message = hosts.do(two.send)
-    hosts.do(two.move)
+def test_mail_goes_over_and_its_receipt_comes_back(two: Pair) -> None:
+    message = two.send()
+    two.move()
     assert two.arrived() == ["hello"]
     assert sent(two.here.desk, two.ana, message)["ben@lap"]["stage"] == "delivered"
     stream = two.here.desk.stream("lap")
@@ -226,74 +232,70 @@ def test_mail_goes_over_and_its_receipt_comes_back(hosts: Any) -> None:
 
 
 def test_what_is_sent_while_a_link_stands_is_offered_with_the_send_and_needs_no_other_commit(
-    hosts: Any,
+    two: Pair,
 ) -> None:
-    two: Pair = hosts.pair
     commits: list[End] = []
 
     def count(end: End) -> None:
         end.refuse = lambda work: commits.append(end) if work.writes else None
 
-    hosts.do(two.send)
+    two.send()
     stream = two.here.desk.stream("lap")
     assert stream.offered_seq == stream.out_seq
     assert len(two.here.wire.out) == 1, "it has left"
     count(two.here)
     count(two.there)
-    hosts.do(two.move)
+    two.move()
     assert two.arrived() == ["hello"]
     # There: it is taken, the receipt acknowledged. Here: that it is there, and the receipt.
     assert (commits.count(two.there), commits.count(two.here)) == (2, 2)
 
 
 def test_what_is_sent_while_no_link_stands_or_nothing_is_taken_is_offered_when_its_turn_comes(
-    hosts: Any,
+    two: Pair,
 ) -> None:
-    two: Pair = hosts.pair
     full = MbxError("disk-full", "the disk is full")
     two.there.refuse = lambda work: full if work.writes else None
-    hosts.do(two.send)
-    hosts.do(two.move)
+    two.send()
+    two.move()
     offered = two.here.desk.stream("lap").offered_seq
-    hosts.do(two.send)
+    two.send()
     assert two.here.desk.stream("lap").offered_seq == offered, "it takes nothing for now"
     two.there.refuse = lambda work: None
-    hosts.do(two.cut)
-    hosts.do(two.send)
+    two.cut()
+    two.send()
     stream = two.here.desk.stream("lap")
     assert (stream.offered_seq, stream.out_seq) == (offered, offered + 2)
-    hosts.do(two.connect)
-    hosts.do(two.move)
+    two.connect()
+    two.move()
     assert two.arrived() == ["hello"] * 3
 
 
 @pytest.mark.parametrize("texts", range(12))
-def test_a_cut_between_any_two_texts_loses_and_doubles_nothing(hosts: Any, texts: int) -> None:
-    two: Pair = hosts.pair
+def test_a_cut_between_any_two_texts_loses_and_doubles_nothing(two: Pair, texts: int) -> None:
     for number in range(5):
-        hosts.do(lambda number=number: two.send(f"number {number}"))
-    hosts.do(lambda: two.move(texts))
-    hosts.do(two.cut)
-    hosts.do(lambda: two.send("after"))
-    hosts.do(two.connect)
-    hosts.do(lambda: two.move(texts // 2))
-    hosts.do(two.cut)
-    hosts.do(two.connect)
-    hosts.do(two.move)
+        two.send(f"number {number}")
+    two.move(texts)
+    two.cut()
+    two.send("after")
+    two.connect()
+    two.move(texts // 2)
+    two.cut()
+    two.connect()
+    two.move()
     assert two.arrived() == [*(f"number {number}" for number in range(5)), "after"]
     assert two.here.desk.stream("lap").queued_messages == 0
     assert two.there.desk.stream("desk").in_seq == two.here.desk.stream("lap").out_seq
 
 
-def test_a_host_that_was_put_back_stops_the_link_and_its_owner_is_told(hosts: Any) -> None:
-    two: Pair = hosts.pair
-    hosts.do(two.send)
-    hosts.do(two.move)
-    hosts.do(two.cut)
+def test_a_host_that_was_put_back_stops_the_link_and_its_owner_is_told(two: Pair) -> None:
+    two.send()
+    two.move()
+    two.cut()
     no = two.there.desk.peer_nos["desk"]
     two.there.desk.do(lambda tx: outbox.received(tx, no, 0, bytes(32)))
-    hosts.do(two.connect)
-    hosts.do(two.move)
+    two.connect()
+    two.move()
     assert two.here.desk.stream("lap").stopped == "rollback-of-peer"
     assert two.there.desk.stream("desk").stopped == "rollback-of-us"
     for one in (two.here, two.there):
@@ -304,20 +306,19 @@ def test_a_host_that_was_put_back_stops_the_link_and_its_owner_is_told(hosts: An
         assert len(told) == 1
         assert told[0][0].startswith("The link to ")
     # Told once, and nothing goes on by itself.
-    hosts.do(two.connect)
-    hosts.do(two.move)
+    two.connect()
+    two.move()
     assert not two.here.state("lap").stands
     assert len(two.here.desk.rows("SELECT 1 FROM audit WHERE act = 'link-stopped'")) == 1
 
 
 def test_a_link_that_goes_on_after_a_stop_is_listed_as_one_that_a_copy_may_have(
-    hosts: Any,
+    two: Pair,
 ) -> None:
     """Two copies of one host take turns: neither the mail nor the list may look as ever."""
-    two: Pair = hosts.pair
-    hosts.do(two.send)
-    hosts.do(two.move)
-    hosts.do(two.cut)
+    two.send()
+    two.move()
+    two.cut()
     no, there = two.there.desk.peer_nos["desk"], two.there.desk
     newer = there.stream("desk")
 
@@ -329,8 +330,8 @@ def test_a_link_that_goes_on_after_a_stop_is_listed_as_one_that_a_copy_may_have(
     def meet(seq: int, head: bytes) -> None:
         """The copy whose store stands there calls."""
         there.do(lambda tx: outbox.received(tx, no, seq, head))
-        hosts.do(two.connect)
-        hosts.do(two.move)
+        two.connect()
+        two.move()
 
     assert shown()["parted"] is None
     meet(0, bytes(32))
@@ -347,7 +348,7 @@ def test_a_link_that_goes_on_after_a_stop_is_listed_as_one_that_a_copy_may_have(
     }
     assert "a copy of a host runs" in one["next"]
     # The other one again: nothing but two stores in turns explains that, and neither goes on now.
-    hosts.do(two.cut)
+    two.cut()
     meet(0, bytes(32))
     assert two.here.desk.stream("lap").stopped == COPIED
     assert there.stream("desk").stopped == "rollback-of-us"
@@ -355,7 +356,7 @@ def test_a_link_that_goes_on_after_a_stop_is_listed_as_one_that_a_copy_may_have(
         (newer.in_seq, newer.in_head, "copies-of-us"),
         (0, bytes(32), "rollback-of-us"),
     ):
-        hosts.do(two.cut)
+        two.cut()
         meet(seq, head)
         assert not two.here.state("lap").stands
         assert two.here.desk.stream("lap").stopped == COPIED
@@ -363,7 +364,7 @@ def test_a_link_that_goes_on_after_a_stop_is_listed_as_one_that_a_copy_may_have(
         assert "mbx peers addr lap" in shown()["next"]
     # Until the owner acts.
     two.here.desk.do(lambda tx: outbox.release(tx, two.here.desk.peer_nos["lap"]))
-    hosts.do(two.cut)
+    two.cut()
     meet(newer.in_seq, newer.in_head)
     assert two.here.state("lap").stands
     assert (shown()["parted"], shown()["next"]) == (None, None)
@@ -393,85 +394,80 @@ class Met:
 RUN, OTHER_RUN = "a" * 26, "b" * 26
 
 
-def test_two_starts_of_one_host_that_are_there_at_once_stop_its_link(hosts: Any) -> None:
-    two: Pair = hosts.pair
-    met: Met = hosts.do(lambda: Met.make(two, RUN, OTHER_RUN))
+def test_two_starts_of_one_host_that_are_there_at_once_stop_its_link(two: Pair) -> None:
+    met: Met = Met.make(two, RUN, OTHER_RUN)
     [of_older], [of_newer] = met.older.questions, met.newer.questions
-    hosts.do(of_older)
+    of_older()
     assert met.stopped() is None
-    hosts.do(of_newer)
+    of_newer()
     assert met.stopped() == COPIED
     assert not two.here.state("lap").stands
     assert met.newer.is_closed or met.older.is_closed
     [told] = two.here.desk.rows("SELECT subject FROM messages WHERE subject LIKE 'The link to%'")
     assert told == ("The link to lap has stopped: copies-of-peer",)
-    hosts.do(two.connect)
-    hosts.do(two.move)
+    two.connect()
+    two.move()
     assert not two.here.state("lap").stands
     assert two.there.desk.stream("desk").stopped == "copies-of-us"
 
 
 @pytest.mark.parametrize("who", ["older", "newer"])
 def test_a_daemon_that_was_started_again_and_what_the_dead_one_left_are_no_copies(
-    hosts: Any, who: str
+    two: Pair, who: str
 ) -> None:
     """Whichever came last: of two connections only that of the daemon that lives answers."""
-    two: Pair = hosts.pair
-    met: Met = hosts.do(lambda: Met.make(two, RUN, OTHER_RUN))
+    met: Met = Met.make(two, RUN, OTHER_RUN)
     [answer] = getattr(met, who).questions
-    hosts.do(answer)
+    answer()
     assert met.stopped() is None
-    hosts.do(two.connect)
-    hosts.do(two.move)
+    two.connect()
+    two.move()
     assert two.here.state("lap").stands
 
 
 @pytest.mark.parametrize(("older", "newer"), [(RUN, RUN), (None, RUN), (RUN, None), (None, None)])
 def test_connections_of_one_start_or_of_a_mbx_that_names_none_are_asked_nothing(
-    hosts: Any, older: str | None, newer: str | None
+    two: Pair, older: str | None, newer: str | None
 ) -> None:
-    met: Met = hosts.do(lambda: Met.make(hosts.pair, older, newer))
+    met: Met = Met.make(two, older, newer)
     assert met.older.questions == met.newer.questions == []
 
 
-def test_an_answer_after_the_pairing_has_ended_stops_nothing(hosts: Any) -> None:
-    two: Pair = hosts.pair
-    met: Met = hosts.do(lambda: Met.make(two, RUN, OTHER_RUN))
-    hosts.do(lambda: two.here.links.know([], "0" * 26))
+def test_an_answer_after_the_pairing_has_ended_stops_nothing(two: Pair) -> None:
+    met: Met = Met.make(two, RUN, OTHER_RUN)
+    two.here.links.know([], "0" * 26)
     for answer in (*met.older.questions, *met.newer.questions):
-        hosts.do(answer)
+        answer()
     assert met.stopped() is None
 
 
-def test_a_full_disk_makes_the_other_host_wait_and_nothing_is_lost(hosts: Any) -> None:
-    two: Pair = hosts.pair
+def test_a_full_disk_makes_the_other_host_wait_and_nothing_is_lost(two: Pair) -> None:
     full = MbxError("disk-full", "the disk is full")
     two.there.refuse = lambda work: full if work.writes else None
-    hosts.do(two.send)
-    hosts.do(two.move)
+    two.send()
+    two.move()
     assert two.arrived() == []
     state = two.here.state("lap")
     assert (state.stands, state.refused) == (True, "disk-full")
     assert state.refused_ms is not None
     two.there.refuse = lambda work: None
-    hosts.do(lambda: two.here.desk.world.pass_ms(60_000))
+    two.here.desk.world.pass_ms(60_000)
     for peer in two.here.links._peers.values():
-        hosts.do(lambda peer=peer: two.here.links._ring(peer))
-    hosts.do(two.move)
+        two.here.links._ring(peer)
+    two.move()
     assert two.arrived() == ["hello"]
     assert (two.here.state("lap").refused, two.here.state("lap").refused_ms) == (None, None)
 
 
-def test_a_host_that_is_not_paired_any_more_is_hung_up_on_and_refused(hosts: Any) -> None:
-    two: Pair = hosts.pair
+def test_a_host_that_is_not_paired_any_more_is_hung_up_on_and_refused(two: Pair) -> None:
     no = two.there.desk.peer_nos["desk"]
     two.there.desk.do(lambda tx: peers.end(tx, no, "us", 1))
-    hosts.do(two.there.know)
+    two.there.know()
     assert two.there.wire.is_closed
-    hosts.do(two.move)
-    hosts.do(two.cut)
+    two.move()
+    two.cut()
     assert two.here.state("lap").code == "unpaired"
-    hosts.do(lambda: two.there.connect(two.here.desk, is_ours=False))
+    two.there.connect(two.here.desk, is_ours=False)
     assert two.there.connection is None
     assert two.there.wire.is_closed
     with pytest.raises(MbxError, match="nothing is taken"):
@@ -480,58 +476,55 @@ def test_a_host_that_is_not_paired_any_more_is_hung_up_on_and_refused(hosts: Any
         )
 
 
-def test_the_second_link_of_a_peer_takes_the_place_of_the_first(hosts: Any) -> None:
-    two: Pair = hosts.pair
+def test_the_second_link_of_a_peer_takes_the_place_of_the_first(two: Pair) -> None:
     first = two.there.wire
-    hosts.do(lambda: two.there.connect(two.here.desk, is_ours=False))
+    two.there.connect(two.here.desk, is_ours=False)
     assert first.is_closed
     assert two.there.connection is not None
 
 
-def test_a_try_that_ends_when_a_link_stands_already_is_dropped(hosts: Any) -> None:
-    two: Pair = hosts.pair
+def test_a_try_that_ends_when_a_link_stands_already_is_dropped(two: Pair) -> None:
     first = two.here.wire
-    hosts.do(lambda: two.here.connect(two.there.desk, is_ours=True))
+    two.here.connect(two.there.desk, is_ours=True)
     assert not first.is_closed
     assert two.here.connection is None
     assert two.here.wire.is_closed
 
 
-def test_of_two_that_were_dialled_from_both_sides_both_keep_the_same_one(hosts: Any) -> None:
-    two: Pair = hosts.pair
+def test_of_two_that_were_dialled_from_both_sides_both_keep_the_same_one(two: Pair) -> None:
     wires = {one.desk.label: one.wire for one in (two.here, two.there)}
-    hosts.do(lambda: two.here.connect(two.there.desk, is_ours=False))
-    hosts.do(lambda: two.there.connect(two.here.desk, is_ours=True))
+    two.here.connect(two.there.desk, is_ours=False)
+    two.there.connect(two.here.desk, is_ours=True)
     smaller = two.here.desk.host.key_id < two.there.desk.host.key_id
     kept_first = [not wires["desk"].is_closed, not wires["lap"].is_closed]
     assert kept_first == [smaller, smaller]
 
 
-def test_a_pairing_that_both_have_recorded_makes_a_try_due(hosts: Any) -> None:
-    two: Pair = hosts.pair
-    hosts.do(two.cut)
-    hosts.do(lambda: two.here.desk.world.pass_ms(70_000))
+def test_a_pairing_that_both_have_recorded_makes_a_try_due(two: Pair) -> None:
+    two.cut()
+    two.here.desk.world.pass_ms(70_000)
     two.here.dialled.clear()
     [peer] = two.here.links._peers.values()
-    hosts.do(lambda: two.here.links._ring(peer))
-    hosts.do(lambda: two.here.links.unreachable(peer.row.no, "not-paired"))
-    hosts.do(lambda: two.here.links.paired(two.there.desk.host.key_id))
+    two.here.links._ring(peer)
+    two.here.links.unreachable(peer.row.no, "not-paired")
+    two.here.links.paired(two.there.desk.host.key_id)
+    two.here.turn()
     assert two.here.dialled == ["lap", "lap"]
     assert two.here.state("lap").failures == 0
-    hosts.do(lambda: two.here.links.paired("nobody"))
+    two.here.links.paired("nobody")
 
 
 @pytest.mark.parametrize("seen_ms", [None, 5])
 def test_who_stands_by_dials_at_once_as_long_as_no_link_has_ever_stood(
-    hosts: Any, seen_ms: int | None
+    two: Pair, seen_ms: int | None
 ) -> None:
-    two: Pair = hosts.pair
     end = max((two.here, two.there), key=lambda one: one.desk.host.key_id)
     [no] = end.desk.peer_nos.values()
-    hosts.do(lambda: end.links.know([], "0" * 26))
+    end.links.know([], "0" * 26)
     end.dialled.clear()
     row = end.desk.peer(*end.desk.peer_nos)._replace(seen_ms=seen_ms)
-    hosts.do(lambda: end.links.know([row], "0" * 26))
+    end.links.know([row], "0" * 26)
+    end.turn()
     state = end.links.state(no)
     assert state is not None
     if seen_ms is None:
@@ -540,49 +533,46 @@ def test_who_stands_by_dials_at_once_as_long_as_no_link_has_ever_stood(
         assert (end.dialled, state.due_ms) == ([], end.desk.world.monotonic_ms() + STAND_BY_MS)
 
 
-def test_a_try_is_due_at_once_and_after_a_failure_later(hosts: Any) -> None:
-    two: Pair = hosts.pair
-    hosts.do(two.cut)
+def test_a_try_is_due_at_once_and_after_a_failure_later(two: Pair) -> None:
+    two.cut()
     due_ms = two.here.state("lap").due_ms
     assert due_ms is not None
-    hosts.do(lambda: two.here.desk.world.pass_ms(70_000))
+    two.here.desk.world.pass_ms(70_000)
     for peer in two.here.links._peers.values():
-        hosts.do(lambda peer=peer: two.here.links._ring(peer))
+        two.here.links._ring(peer)
     assert two.here.dialled == ["lap", "lap"]  # at the start, and now
-    hosts.do(lambda: two.here.links.unreachable(two.here.desk.peer_nos["lap"], "unreachable"))
+    two.here.links.unreachable(two.here.desk.peer_nos["lap"], "unreachable")
     state = two.here.state("lap")
     assert (state.stands, state.code, state.failures) == (False, "unreachable", 2)
     assert state.due_ms is not None
 
 
 def test_who_asks_a_host_without_a_link_for_a_sign_of_life_has_it_tried_for_at_once(
-    hosts: Any,
+    two: Pair,
 ) -> None:
-    two: Pair = hosts.pair
     no = two.here.desk.peer_nos["lap"]
-    hosts.do(two.cut)
+    two.cut()
     for _ in range(8):
-        hosts.do(lambda: two.here.desk.world.pass_ms(70_000))
-        hosts.do(lambda: two.here.links._ring(two.here.links._peers[no]))
-        hosts.do(lambda: two.here.links.unreachable(no, "unreachable"))
+        two.here.desk.world.pass_ms(70_000)
+        two.here.links._ring(two.here.links._peers[no])
+        two.here.links.unreachable(no, "unreachable")
     tried_ms = two.here.desk.world.monotonic_ms()
-    hosts.do(lambda: two.here.links.measure(no))
+    two.here.links.measure(no)
     due_ms = two.here.state("lap").due_ms
     assert due_ms is not None
     assert due_ms <= tried_ms + REDIAL_WOKEN_MS
-    hosts.do(lambda: two.here.desk.world.pass_ms(REDIAL_WOKEN_MS))
-    hosts.do(lambda: two.here.links._ring(two.here.links._peers[no]))
+    two.here.desk.world.pass_ms(REDIAL_WOKEN_MS)
+    two.here.links._ring(two.here.links._peers[no])
     assert (two.here.state("lap").is_trying, two.here.state("lap").due_ms) == (True, None)
 
 
-def test_more_than_a_hello_and_a_word_before_ours_ends_the_connection(hosts: Any) -> None:
-    two: Pair = hosts.pair
-    hosts.do(two.cut)
+def test_more_than_a_hello_and_a_word_before_ours_ends_the_connection(two: Pair) -> None:
+    two.cut()
     held: list[Any] = []
     two.there._submit = lambda work, done: held.append((work, done))  # type: ignore[method-assign]
     two.there.links._submit = two.there._submit
-    hosts.do(lambda: two.there.connect(two.here.desk, is_ours=False))
+    two.there.connect(two.here.desk, is_ours=False)
     for _ in range(3):
-        hosts.do(lambda: two.there.links.heard(two.there.connection, "{}"))
+        two.there.links.heard(two.there.connection, "{}")
     assert two.there.wire.is_closed
     assert held
