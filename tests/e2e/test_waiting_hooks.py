@@ -98,6 +98,19 @@ def silent(done: Finished) -> bool:
     return (done.status, done.out, done.err) == (0, "", "")
 
 
+def ended_well(path: Path) -> None:
+    """Wait until a shell has written into this file that a hook ended without words and faults.
+
+    The shell makes the file first, and writes into it a moment later.
+    """
+    said = ""
+    for _ in looks():
+        said = path.read_text() if path.exists() else ""
+        if said.endswith("\n"):
+            break
+    assert said == "0\n"
+
+
 def awaited(line: Line, name: str) -> None:
     """Wait until a sender is promised a wake."""
     found: list[dict[str, Any]] = []
@@ -259,10 +272,7 @@ def test_the_next_hook_takes_the_place_of_the_one_before_which_ends_in_silence(
     client.run(f"cd {client.folder}; sh -c {shlex.quote(first)} & first=$!")
     awaited(sender, name)
     client.start(f"{client.line()} & second=$!; wait $first; echo over; wait $second")
-    for _ in looks():
-        if (client.folder / "one").read_text() == "0\n":
-            break
-    assert (client.folder / "one").read_text() == "0\n"
+    ended_well(client.folder / "one")
     send(sender, name)
     done = client.finish()
     assert (done.status, done.out) == (2, "over\n")
@@ -277,10 +287,7 @@ def test_a_session_that_gives_its_name_back_is_waited_in_no_more(
     client.run(f"sh -c {shlex.quote(line)} &")
     awaited(sender, name)
     client.mbx("identity release")
-    for _ in looks():
-        if (client.folder / "one").exists():
-            break
-    assert (client.folder / "one").read_text() == "0\n"
+    ended_well(client.folder / "one")
 
 
 def test_a_hook_waits_on_with_the_next_daemon(tmp_path: Path) -> None:
@@ -305,10 +312,7 @@ def test_a_hook_whose_client_has_ended_does_not_wait_for_a_daemon(tmp_path: Path
             awaited(ana, "ben")
         daemon.kill()
         client.kill()
-        for _ in looks():
-            if (tmp_path / "ended").exists():
-                break
-        assert (tmp_path / "ended").read_text() == "0\n"
+        ended_well(tmp_path / "ended")
 
 
 def test_another_client_has_no_such_hook(start: Start, tmp_path: Path) -> None:
