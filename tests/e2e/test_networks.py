@@ -24,7 +24,14 @@ from tests.support.daemon import Daemon, fresh_home
 from tests.support.exchange import End, Exchange
 from tests.support.hosts import PairedHost, addresses, copies, pair_by_owners
 from tests.support.netns import IN, OUT, Bridge, Place
-from tests.support.worlds import DAY_S, WallClock, can_unshare, unshared, with_steady_clock_of
+from tests.support.worlds import (
+    DAY_S,
+    WallClock,
+    can_unshare,
+    set_ahead,
+    unshared,
+    with_steady_clock_of,
+)
 
 FORM: Final = os.environ.get("MBX_TEST_NETWORKS", "")
 IS_LONG: Final = FORM == "long"
@@ -277,7 +284,7 @@ def test_a_host_that_is_cut_off_keeps_nothing_from_a_third_one() -> None:
 def test_a_host_that_sleeps_for_a_day_while_the_other_goes_on(tmp_path: Path) -> None:
     """Asleep its steady clock stands, as on Linux; for the other both clocks go on."""
     clock, ahead = WallClock(tmp_path / "clock"), tmp_path / "ahead"
-    ahead.write_text("0")
+    set_ahead(ahead, 0)
     awake = {"environment": clock.environment, "python": with_steady_clock_of(ahead)}
     with ExitStack() as stack:
         scene = Scene(stack, desk=awake, lap={"environment": clock.environment})
@@ -289,7 +296,7 @@ def test_a_host_that_sleeps_for_a_day_while_the_other_goes_on(tmp_path: Path) ->
         for _ in range(50):
             scene.exchange.here.send()
         clock.step(DAY_S)
-        ahead.write_text(str(DAY_S * 1_000))
+        set_ahead(ahead, DAY_S * 1_000)
         for _ in range(50):
             scene.exchange.here.send()
         wait_s(70 if IS_LONG else 3)

@@ -13,7 +13,7 @@ import pytest
 from tests.support.daemon import MBX, Agent, Daemon, Line, fresh_home, fresh_name, request
 from tests.support.patience import LOOKS_S, looks
 from tests.support.shells import Shell, look_alike
-from tests.support.worlds import with_limits, with_steady_clock_of
+from tests.support.worlds import set_ahead, with_limits, with_steady_clock_of
 
 HOUR_MS = 3_600_000
 LEASE_MS = 1_000
@@ -61,6 +61,23 @@ def code_of(line: Line, name: str) -> str:
     return str(line.refusal("identity.claim", name=name)["code"])
 
 
+def shows_life(conversation: Conversation, line: Line) -> None:
+    """It says something, and nobody may claim its name then: at once, else it is silent again."""
+    for _ in looks():
+        assert conversation.agent() == conversation.name
+        if not line.call("identity.show", name=conversation.name)["claimable"]:
+            return
+    raise AssertionError(f"{conversation.name} is claimable right after a sign of life")
+
+
+def falls_silent(line: Line, name: str) -> None:
+    """Wait until it may be claimed; while the daemon stood still, nobody was silent."""
+    for _ in looks():
+        if line.call("identity.show", name=name)["claimable"]:
+            return
+    raise AssertionError(f"{name} is never claimable")
+
+
 def pass_s(line: Line, seconds: int) -> int:
     """Wait until the daemon is so many seconds older; how often it was asked."""
     until = line.call("daemon.status")["uptime_s"] + seconds
@@ -79,7 +96,7 @@ def test_hours_in_which_the_daemon_stood_still_are_nobodys_silence(
     home: Path, tmp_path: Path
 ) -> None:
     ahead = tmp_path / "ahead"
-    ahead.write_text("0")
+    set_ahead(ahead, 0)
     idle, talk, dead = fresh_name("idle"), fresh_name("talk"), fresh_name("dead")
     with ExitStack() as stack:
         daemon = stack.enter_context(Daemon(home, python=with_steady_clock_of(ahead)))
@@ -96,7 +113,7 @@ def test_hours_in_which_the_daemon_stood_still_are_nobodys_silence(
             # These wait in the socket: they are read before the daemon does anything else.
             for name in (talk, idle):
                 line.write(request(number, "identity.claim", name=name) + b"\n")
-            ahead.write_text(str(int(ahead.read_text()) + pause_ms))
+            set_ahead(ahead, int(ahead.read_text()) + pause_ms)
             if number == len(pauses) - 1:
                 doomed.kill()
             daemon.signal(signal.SIGCONT)
@@ -158,13 +175,14 @@ def test_a_holder_that_is_stopped_or_idle_beyond_every_time_out_keeps_its_name(
         conversation = Conversation(stack, daemon, tmp_path / "bin", talk)
         line = stack.enter_context(stranger.connect())
         began_s = time.monotonic()
-        assert code_of(line, talk) == "in-use"
+        shows_life(conversation, line)
         for _ in range(BEYOND_S):
             for name in (idle, stopped, still):
                 assert code_of(line, name) == "in-use", name
                 refusals += 1
             pass_s(line, 1)
         assert time.monotonic() - began_s > (LEASE_MS + SHARED_MS) / 1000
+        falls_silent(line, talk)
         granted = line.call("identity.claim", name=talk)
         assert granted["epoch"] == 2, "the time-outs bite: this one had to show signs of life"
         assert conversation.agent() is None

@@ -31,6 +31,11 @@ APART = {
 }
 """How a command gets a pid namespace of its own; the daemon's socket is there."""
 
+SILENT_MS = 10_000
+"""A lease's time-out where a test waits for it: a claim before it must come in time."""
+SILENCE_S = 30.0
+"""How long is waited for that: a daemon that stands still counts it as nobody's silence."""
+
 needs_bwrap = pytest.mark.skipif(
     shutil.which("bwrap") is None
     or subprocess.run(
@@ -203,14 +208,14 @@ def test_below_a_foreign_proc_nobody_is_taken_for_the_process_of_the_same_number
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.root
 @needs_pid_namespaces
 def test_a_holder_that_a_moved_daemon_cannot_see_is_claimable_after_the_time_out_only(
     home: Path,
 ) -> None:
     outside, inside = fresh_name("outside"), fresh_name("inside")
-    limits = with_limits(LEASE_TIMEOUT_MS=3_000, LEASE_RENEW_MS=1_500)
+    limits = with_limits(LEASE_TIMEOUT_MS=SILENT_MS, LEASE_RENEW_MS=SILENT_MS // 2)
     apart = unshared("--pid", "--mount-proc")
     with ExitStack() as stack:
         first = stack.enter_context(Daemon(home))
@@ -235,7 +240,7 @@ def test_a_holder_that_a_moved_daemon_cannot_see_is_claimable_after_the_time_out
         heir = stack.enter_context(third.agent())
         with heir.connect() as line:  # now it is the one within who cannot be seen
             assert line.refusal("identity.claim", name=outside)["code"] == "in-use"
-            for _ in looks():
+            for _ in looks(within_s=SILENCE_S):
                 if line.call("identity.show", name=outside)["claimable"]:
                     break
             assert line.call("identity.claim", name=outside)["epoch"] == 3
@@ -254,7 +259,7 @@ def shows(daemon: Daemon, name: str, state: str) -> bool:
 
 
 def _until_claimed(shell: Shell, name: str) -> dict[str, Any]:
-    for _ in looks():
+    for _ in looks(within_s=SILENCE_S):
         done = shell.run(f"mbx identity claim {name} --json")
         if done.status == 0:
             return document(done)

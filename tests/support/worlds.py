@@ -40,6 +40,13 @@ def with_steady_clock_of(path: Path) -> tuple[str, ...]:
     return ("-I", "-c", code + _MAIN)
 
 
+def set_ahead(path: Path, ms: int) -> None:
+    """Have such a clock ahead by so much, under a running daemon: the file is whole at any time."""
+    aside = path.with_suffix(".new")
+    aside.write_text(str(ms))
+    aside.rename(path)
+
+
 class WallClock:
     """The wall clock of the processes that get `environment`: ours, moved by `step` seconds."""
 
