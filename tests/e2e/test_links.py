@@ -166,8 +166,8 @@ def test_a_copy_that_takes_the_link_over_does_not_make_a_stop_unseen(two: Two) -
         found: dict[str, Any] = one
         return found
 
-    copy = copied(two.stack, two.here)
     two.here.daemon.stop()
+    copy = copied(two.stack, two.here)
     until(lambda: desk()["state"] == "down", "the host that was copied is away")
     with copy:
         until(lambda: desk()["state"] == "up", "the copy has the link")
