@@ -407,7 +407,7 @@ def test_a_daemon_that_runs_and_is_not_in_the_run_folder_we_see_is_behind_a_sand
     try:
         if is_held:  # it starts, or hangs
             fcntl.flock(folder, fcntl.LOCK_EX)
-        client = Client(paths, {}, time, start=lambda *_: False, answer_s=0.05)
+        client = Client(paths, {}, Leaping(0.01), start=lambda *_: False, answer_s=0.05)
         with pytest.raises(MbxError) as refused:
             client.call("session.whoami", {}, changes=False)
     finally:

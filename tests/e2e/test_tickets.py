@@ -10,6 +10,7 @@ import pytest
 from mbx.paths import Paths
 from tests.support.conversations import SharedProcess
 from tests.support.daemon import Daemon, Line, fresh_name, request
+from tests.support.patience import looks
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_a_conversation_that_binds_gets_what_it_had_before_the_call_is_answered(
         waits = twin.bound(a)
         assert waits.call("session.whoami")["pending"] == name
         shared.shell.kill()
-        for _ in range(2_000):
+        for _ in looks():
             if who(waits) == (a, name):
                 break
         assert subjects(waits) == ["to myself"]
