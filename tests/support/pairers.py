@@ -15,12 +15,11 @@ from tests.cli.conftest import Desk, document
 from tests.cli.owners import PASSPHRASE, Human
 from tests.support.human import Human as Raw
 from tests.support.human import signed
+from tests.support.patience import looks
 from tests.support.shells import Finished
 
 CODE: Final = re.compile(r"\b(?:[0-9A-Z]{4}-){6}[0-9A-Z]{4}\b")
 DIGITS: Final = re.compile(r"\b\d{4} \d{4} \d{4}\b")
-SOON_S: Final = 5.0
-"""Within this a command is told, unless the machine is very busy."""
 WRONG_CODE: Final = "0000-0000-0000-0000-0000-0000-0000"
 """Its check characters are right."""
 
@@ -77,11 +76,13 @@ class Person(Human):
     def says_yes_in_vain(self) -> Finished:
         """Agree to a pairing that is over; one who is not told in time signs a void record."""
         self.say("yes")
-        try:
-            return self.shell.finish(SOON_S)
-        except TimeoutError:
-            self.sign_records()
-            return self.shell.finish()
+        for _ in looks():
+            if self.shell.is_over():
+                break
+            if self.screen.shows("Type "):
+                self.sign_records()
+                break
+        return self.shell.finish()
 
     def controls_no_jobs(self) -> None:
         """Whoever stops a command of this person's from now on: their shell waits for it."""

@@ -71,6 +71,10 @@ class Screen:
         self._seen = found + len(text)
         return part
 
+    def shows(self, text: str) -> bool:
+        """Whether `text` stands by now behind what was expected before; it stays to be expected."""
+        return text in self.drain()[self._seen :]
+
     def type(self, text: str) -> None:
         """Type exactly this; a line needs its end."""
         os.write(self.descriptor, text.encode())

@@ -157,6 +157,10 @@ class Console:
             raise ShellEndedError(f"shell {self.pid} ended before its command")
         raise TimeoutError(f"the command of shell {self.pid} took more than {timeout_s} s")
 
+    def is_over(self) -> bool:
+        """Whether the command started last has ended, or the shell has; `finish` tells how."""
+        return bool(select.select([self._fifo, self.pidfd], [], [], 0)[0])
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the shell alone."""
         signal.pidfd_send_signal(self.pidfd, number)
