@@ -115,8 +115,6 @@ def test_a_connection_outlives_the_tool_that_made_it_while_the_holder_lives(
         daemon.start()
         told = json.loads(shell.run("mbx whoami --json").out)
         assert told["agent"] == name
-        # Else its end is noted some time later, when another test compares what is in the store.
-        assert shell.run("mbx identity release").status == 0
 
 
 # -- release and races ----------------------------------------------------------------------------
