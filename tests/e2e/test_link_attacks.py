@@ -28,6 +28,10 @@ from tests.support.worlds import with_limits
 IS_LONG: Final = os.environ.get("MBX_TEST_FLIPS") == "all"
 FLIPS: Final = 120
 LONG_FLIPS: Final = 4_096
+STRAIGHTS: Final = 3
+"""The shortest of so many exchanges is what is said in any: a slow one has pings in it too."""
+CUTS_MIN: Final = 9
+"""An exchange has more pieces than that, however the system splits and joins what is written."""
 QUICK: Final = {
     "REDIAL_FIRST_MS": 10,
     "REDIAL_MAX_MS": 40,
@@ -43,7 +47,7 @@ QUICK: Final = {
 }
 """Pauses and deadlines that a hundred attacks can wait for; what comes is awaited, not measured."""
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3_600 if IS_LONG else 90)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3_600 if IS_LONG else 240)]
 
 
 class Line:
@@ -87,35 +91,37 @@ def quick() -> Iterator[Line]:
 
 
 def test_a_flipped_byte_anywhere_forges_doubles_reorders_and_loses_nothing(quick: Line) -> None:
-    whole = quick.straight()
-    sizes = {inward: len(whole.said(inward=inward)) for inward in (True, False)}
+    wholes = [quick.straight() for _ in range(STRAIGHTS)]
+    sizes = {way: min(len(one.said(inward=way)) for one in wholes) for way in (True, False)}
     assert min(sizes.values()) > 2_000
     places = [(inward, place) for inward in (True, False) for place in range(sizes[inward])]
     step = max(1, len(places) // FLIPS)
     chosen = places[:: 1 if IS_LONG else step]
     if IS_LONG:
         chosen = [one for one in chosen if one[1] < LONG_FLIPS]
-    flipped = 0
     for number, (inward, place) in enumerate(chosen):
-        flip = Flip(place, inward=inward, mask=1 << number % 8)
-        quick.round(flip)
-        flipped += flip.has_flipped
-    sys.stdout.write(f"flipped {flipped} bytes of {sum(sizes.values())}\n")
-    assert flipped >= len(chosen) * 9 // 10
+        has_flipped = False
+        while not has_flipped:
+            flip = Flip(min(place, sizes[inward] - 1), inward=inward, mask=1 << number % 8)
+            bent = quick.round(flip)
+            has_flipped = flip.has_flipped
+            if not has_flipped and not bent.ended.is_set():  # a shorter one went by whole
+                sizes[inward] = min(sizes[inward], len(bent.said(inward=inward)))
+    sys.stdout.write(f"flipped {len(chosen)} bytes of {sum(sizes.values())}\n")
     quick.straight()
 
 
 @pytest.mark.parametrize("how", ["in order", "by a reset", "in mid-piece"])
 def test_a_cut_at_each_boundary_of_a_whole_exchange_loses_nothing(quick: Line, how: str) -> None:
-    pieces = len(quick.straight().pieces)
-    assert pieces >= 12
-    cuts = 0
-    for number in range(1, pieces + 1):
-        cut = CutAfter(number, hard=how == "by a reset", torn=how == "in mid-piece")
-        quick.round(cut)
+    cuts, is_within = 0, True
+    while is_within:
+        cut = CutAfter(cuts + 1, hard=how == "by a reset", torn=how == "in mid-piece")
+        bent = quick.round(cut)
         cuts += cut.has_cut
-    sys.stdout.write(f"cut {how} {cuts} times at {pieces} boundaries\n")
-    assert cuts >= pieces - 3  # how a write is split is the system's
+        # A connection that was not cut and has ended was given up by a slow machine: once more.
+        is_within = cut.has_cut or bent.ended.is_set()
+    sys.stdout.write(f"cut {how} {cuts} times, until a whole exchange had gone by\n")
+    assert cuts >= CUTS_MIN
     quick.straight()
 
 
