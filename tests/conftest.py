@@ -4,7 +4,7 @@ And no clock for what Hypothesis draws: by its own settings an example has 200 m
 that holds the process for as long, once, would make a test fail that says nothing about time.
 
 And signals as a terminal gives them: a shell without job control starts what it puts into the
-background with SIGINT and SIGQUIT ignored, and so would be all that tests start.
+background with SIGINT and SIGQUIT ignored, and nohup with SIGHUP; so would be all that tests start.
 """
 
 import os
@@ -22,6 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for number, handler in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGQUIT, signal.SIG_DFL),
+        (signal.SIGHUP, signal.SIG_DFL),
     ):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)

@@ -327,6 +327,8 @@ RULES = [
 ]
 
 
+@pytest.mark.long  # the first one reads and parses all modules
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("rule", RULES, ids=name_of)
 def test_every_module_keeps_the_rule(rule: Rule) -> None:
     assert findings(rule) == []
