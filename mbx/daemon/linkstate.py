@@ -79,6 +79,14 @@ class NetworkState(NamedTuple):
     reachable: tuple[str, ...] = ()
     deaf: str | None = None
 
+    def told(self) -> dict[str, object]:
+        """What answers say of it, beside where it was told to listen."""
+        return {
+            "listening": list(self.listening),
+            "network_fault": self.fault,
+            "listener_fault": self.deaf,
+        }
+
 
 def listen_where_possible(
     listen: Callable[[Sequence[Endpoint]], object], wanted: Iterable[Endpoint]

@@ -96,6 +96,8 @@ def test_a_paired_host_is_listed_with_what_waits_for_it(desk: Desk, owner: Human
     plain = shell.run("mbx peers list").out
     assert plain.splitlines()[0].split() == ["HOST", "LINK", "SEEN", "WAITING", "OWNER", "ABOUT"]
     assert "lap" in plain
+    assert "\nthis host: " in plain, "its TLS key is not there"
+    assert plain.endswith("\nnext: mbx doctor\n")
     assert "\x1b" not in plain
     for columns in (40, 60, 80):
         lines = shell.run(f"COLUMNS={columns} mbx peers list").out.splitlines()

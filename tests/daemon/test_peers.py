@@ -385,12 +385,16 @@ def test_doctor_is_told_of_hosts_and_of_the_listener(hosts: Hosts) -> None:
         )
     )
     hosts.here.do(lambda tx: host_rows.set_listen(tx, ["0.0.0.0:24629"]))
-    hosts.network = NetworkState((), "port 24629 is taken")
+    hosts.network = NetworkState((), "the TLS key is lost", (), "port 24629 is taken")
     hosts.send()
     said = told(hosts.here, "daemon.health")
     assert [one["label"] for one in said["peers"]] == ["lap"]
     assert (said["listen"], said["listening"]) == (["0.0.0.0:24629"], [])
-    assert said["network_fault"] == "port 24629 is taken"
+    faults = (said["network_fault"], said["listener_fault"])
+    assert faults == ("the TLS key is lost", "port 24629 is taken")
+    listed = told(hosts.here, "peers.list")
+    for field in ("listen", "listening", "network_fault", "listener_fault"):
+        assert listed[field] == said[field]
     assert said["stranded"] == []
     assert CANARY not in json.dumps(said)
 

@@ -46,6 +46,9 @@ def list_(session: Session, everything: bool) -> None:
     for one in answer["peers"]:
         if one.get("next"):
             session.output.text(f"next: {cell(one['next'])}")
+    fault = answer.get("network_fault") or answer.get("listener_fault")
+    if fault is not None:
+        session.output.text(f"this host: {cell(fault)}", "next: mbx doctor")
 
 
 @command(

@@ -103,9 +103,7 @@ def _network(context: Context, tx: Tx) -> Result:
         "queue_max": QUEUE_MESSAGES_MAX,
         "queue_max_bytes": QUEUE_MAX_BYTES,
         "listen": list(hosts.listen(tx)),
-        "listening": list(state.listening),
-        "network_fault": state.fault,
-        "listener_fault": state.deaf,
+        **state.told(),
     }
 
 

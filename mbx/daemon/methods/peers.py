@@ -24,6 +24,7 @@ def _list(context: Context, tx: Tx, caller: Open, every: bool) -> Answer:
             "host": context.host.key_id,
             "label": context.host.label,
             "listen": list(hosts.listen(tx)),
+            **context.network().told(),
             "peers": [peerlist.shown(context, tx, row) for row in rows],
         }
     )
