@@ -28,6 +28,8 @@ from mbx.setup.steps import (
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER: Final = re.compile(r"[ \t]*\[")
+_LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
+"""Nothing else ends a line: a remark may hold what `str.splitlines` breaks at, such as U+2028."""
 
 
 class Toml:
@@ -132,7 +134,7 @@ def _cuts(text: str, path: Path) -> Iterator[str]:
     is_numbered = isinstance(path[-1], int)
     dotted = _dotted(path[:-1] if is_numbered else path)
     header = f"[[{dotted}]]" if is_numbered else f"[{dotted}]"
-    lines = text.splitlines(keepends=True)
+    lines = _LINE.findall(text)
     for start in reversed([no for no, line in enumerate(lines) if _spelt(line) == header]):
         yield _cut(lines, start)
 

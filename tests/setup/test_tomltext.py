@@ -84,6 +84,14 @@ def test_what_stands_behind_our_table_stays_when_it_goes() -> None:
     assert left == "a = 1\n\n# trusted\n[hooks.state.x]\nhash = 'h'\n"
 
 
+def test_a_remark_goes_to_the_end_of_its_line_whatever_it_holds() -> None:
+    note = "\n# a\u2028b\x85[mcp_servers.mbx]\n"
+    assert (
+        carried_out(Toml(), carried_out(Toml(), "a = 1\n", [PUT]) + note, [TAKE])
+        == "a = 1\n" + note
+    )
+
+
 def test_a_value_of_our_table_changes_and_remarks_of_people_stay() -> None:
     text = '[mcp_servers.mbx] # ours\ncommand = "/old" # why\nargs = ["mcp"]\ntimeout = 9\n'
     new = carried_out(Toml(), text, [Put(("mcp_servers", "mbx", "command"), "/new")])
