@@ -131,12 +131,16 @@ class Client:
         connection.close()
         return result
 
+    def meet(self, method: str, params: JsonObject) -> tuple[Connection, JsonObject]:
+        """As `call`, with the connection that gave the answer, which is the caller's to close."""
+        return self._carry_out(method, params, changes=False)
+
     def hold(self, method: str, params: JsonObject) -> Connection:
         """The connection on which a method was answered: what that began lasts as long as it does.
 
         Raises MbxError as `call` does.
         """
-        return self._carry_out(method, params, changes=False)[0]
+        return self.meet(method, params)[0]
 
     def watch(self, until: float) -> JsonObject | None:
         """Wait for mail that wakes: its counts, or None at `until` (monotonic seconds).
@@ -366,7 +370,8 @@ def is_stopped(state: str) -> bool:
 def step_for(pid: int | None, state: str) -> str:
     """What helps where process `pid`, in this state, should answer or hold nothing, and does not.
 
-    One that is stopped only has to go on; killing is safe, and for one that really hangs.
+    One that is stopped only has to go on; killing is safe, and for one that really hangs. What has
+    no number here cannot be signalled from here.
     """
     if pid is None:
         return "mbx daemon status"

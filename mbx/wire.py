@@ -99,13 +99,16 @@ class Connection:
             raise
         return connection
 
-    def peer(self) -> tuple[int, int] | None:
-        """(pid, uid) of whoever listens, by the kernel's word; None where it does not say."""
+    def peer(self) -> tuple[int | None, int] | None:
+        """(pid, uid) of whoever listens, by the kernel's word; None where it does not say.
+
+        The pid is None for one that has no number here: it is outside of our pid namespace.
+        """
         option = getattr(_socket, "SO_PEERCRED", None)
         if option is None:
             return None
         raw = self._socket.getsockopt(_socket.SOL_SOCKET, option, _PEER_CREDENTIALS_BYTES)
-        return _native_int(raw[0:4]), _native_int(raw[4:8])
+        return _native_int(raw[0:4]) or None, _native_int(raw[4:8])
 
     def send(self, lines: bytes, deadline: float) -> None:
         """Write whole lines. Raises ConnectionLost or NoAnswer."""

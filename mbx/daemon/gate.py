@@ -241,11 +241,18 @@ def _label(caller: Caller) -> tuple[str, str]:
     return caller.lineage.cli, caller.lineage.session_id
 
 
+def next_without_session(lineage: Lineage) -> str:
+    """What helps who has none: where nobody can say who calls, `mbx run` is nobody either."""
+    if lineage.verdict == "unknown":
+        return "mbx doctor  (it says whether the daemon is in a sandbox)"
+    return "mbx run --as NAME -- COMMAND"
+
+
 def _no_session(lineage: Lineage) -> MbxError:
     return MbxError(
         "no-lease",
         f"no session was found that could hold an identity: {lineage.reason}",
-        "mbx run --as NAME -- COMMAND",
+        next_without_session(lineage),
     )
 
 

@@ -123,6 +123,15 @@ def _of_another_home(probe: Probe, home: str) -> Check | None:
 
 
 def _answered(probe: Probe) -> Check:
+    own = (probe.status or probe.hello or {}).get("pid")
+    if probe.pid is None:  # it is outside of our pid namespace, or the system does not say
+        probe = probe._replace(pid=own)
+    elif isinstance(own, int) and own != probe.pid:
+        detail = (
+            f"process {probe.pid} answers from a pid namespace of its own, in which a sandbox or a"
+            " container started it: it sees no session outside of that"
+        )
+        return Check("daemon", "warn", detail, "mbx daemon restart")
     if probe.took_ms > SLOW_MS:
         detail = f"process {probe.pid} answers, after {probe.took_ms} ms"
         return Check("daemon", "warn", detail, "mbx daemon restart")
@@ -134,7 +143,8 @@ def _silent(probe: Probe, locks: Locks) -> Check:
     pid = process.pid if process else probe.pid
     state = process.state if process else "?"
     what = "is stopped" if is_stopped(state) else "took the connection"
-    detail = f"the daemon (process {pid}) {what} and does not answer"
+    who = "the daemon" if pid is None else f"the daemon (process {pid})"
+    detail = f"{who} {what} and does not answer"
     return Check("daemon", "fail", detail, step_for(pid, state))
 
 

@@ -43,8 +43,8 @@ def test_a_mailbox_call_without_a_lease_is_refused_with_the_next_step(
     for caller, next_step in [
         (shell(200), "mbx identity claim NAME (new: mbx identity register NAME --role ROLE)"),
         (nobody(), "mbx run --as NAME -- COMMAND"),
-        (unseen(), "mbx run --as NAME -- COMMAND"),
-        (unseen("0" * 64), "mbx run --as NAME -- COMMAND"),
+        (unseen(), "mbx doctor  (it says whether the daemon is in a sandbox)"),
+        (unseen("0" * 64), "mbx doctor  (it says whether the daemon is in a sandbox)"),
     ]:
         error = desk.refusal(caller, method, **params)
         assert (error.code, error.next_step) == ("no-lease", next_step)

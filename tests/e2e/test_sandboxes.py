@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -174,7 +175,10 @@ def test_who_calls_a_daemon_in_a_pid_namespace_from_outside_is_unknown_and_the_t
             assert (told["agent"], told["session"]) == (None, None)
             # The kernel names nobody, or /proc is not the daemon's: that is no "no session".
             assert "pid namespace" in told["lineage"] or "does not name" in told["lineage"]
-            assert shell.run("mbx inbox").status == 5
+            refused = shell.run("mbx inbox --json")
+            assert (refused.status, document(refused)["error"]["next"][:10]) == (5, "mbx doctor")
+            examined = examination_of_the_daemon(shell)
+            assert (examined["level"], examined["fix"]) == ("warn", "mbx daemon restart")
             said = f"MBX_CLI={session['cli']} MBX_SESSION={session['id']}"
             assert document(shell.run(f"{said} mbx whoami --json"))["agent"] == name
             sent = shell.run(f"{said} mbx send --to {name} --subject s -m b --json")
@@ -184,10 +188,38 @@ def test_who_calls_a_daemon_in_a_pid_namespace_from_outside_is_unknown_and_the_t
                 assert line.refusal("identity.claim", name=name)["code"] == "no-lease"
                 shown = line.call("identity.show", name=name)
                 assert (shown["state"], shown["claimable"]) == ("held", False)
-            stop(second)
+            # By its number here: what it says of itself is the number of another process.
+            assert second.pid == 1
+            assert document(shell.run("mbx daemon status --json"))["pid"] > 1
+            assert shell.run("mbx daemon stop").status == 0
+            assert second.wait() == 0
         with Daemon(home):
             told = document(shell.run("mbx whoami --json"))
             assert (told["agent"], told["lease"]["epoch"], told["unread"]) == (name, 1, 1)
+
+
+def examination_of_the_daemon(shell: Shell, prefix: str = "") -> dict[str, Any]:
+    """What doctor says of the daemon, run behind `prefix`."""
+    checks = document(shell.run(f"{prefix}mbx doctor --json"))["checks"]
+    (found,) = [one for one in checks if one["name"] == "daemon"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.root
+@needs_pid_namespaces
+def test_who_cannot_see_the_daemon_is_told_to_kill_nobody_and_can_stop_it(home: Path) -> None:
+    inside = " ".join(unshared("--pid", "--mount-proc")) + " "
+    with Daemon(home) as daemon, Shell(env=environment_of(home)) as shell:
+        well = examination_of_the_daemon(shell, inside)
+        assert (well["level"], f"process {daemon.pid} " in well["detail"]) == ("ok", True)
+        daemon.signal(signal.SIGSTOP)
+        hung = examination_of_the_daemon(shell, inside)
+        daemon.signal(signal.SIGCONT)
+        # 0 is what the kernel calls it in there, and `kill -9 0` would be for the caller's group.
+        assert (hung["level"], hung["fix"]) == ("fail", "mbx daemon status")
+        assert shell.run(f"{inside}mbx daemon stop").status == 0
+        assert daemon.wait() == 0
 
 
 @pytest.mark.root

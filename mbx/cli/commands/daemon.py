@@ -7,7 +7,7 @@ from mbx.cli.output import cell
 from mbx.cli.session import Session
 from mbx.core.errors import MbxError
 from mbx.core.limits import STOP_DEADLINE_MS
-from mbx.wire import JsonObject
+from mbx.wire import Connection, ConnectionLost, JsonObject, NoAnswer
 
 STOP_S = STOP_DEADLINE_MS / 1000 + 1
 """How long the end of a stopping daemon is waited for; it stops within `STOP_DEADLINE_MS`."""
@@ -123,9 +123,21 @@ def _status(session: Session, **params: object) -> JsonObject | None:
     answer_s = HASHED_S if given.get("hash") else ANSWER_S
     try:
         client = session.client(starting=False, answer_s=answer_s)
-        return client.call("daemon.status", given, changes=False)
+        connection, said = client.meet("daemon.status", given)
     except NoDaemon:
         return None
+    number = _number_here(connection, said)
+    connection.close()
+    return said if number is None else said | {"pid": number}
+
+
+def _number_here(connection: Connection, said: JsonObject) -> int | None:
+    """The daemon's process as this command sees it; None for one outside of our pid namespace.
+
+    What a daemon in a namespace of its own says of itself is another process's number here.
+    """
+    peer = connection.peer()
+    return int(said["pid"]) if peer is None else peer[0]
 
 
 def running(session: Session) -> int | None:
@@ -139,22 +151,38 @@ def stop_daemon(session: Session) -> bool:
     from mbx.client import NoDaemon, state_of, step_for
     from mbx.launch import ProcessEnd
 
-    said = _status(session)
-    if said is None:
-        return False
-    pid = int(said["pid"])
-    end = ProcessEnd(pid)
     try:
-        session.client(starting=False).call("daemon.stop", {}, changes=False)
-    except NoDaemon:  # it ended before its answer reached us
+        connection, said = session.client(starting=False).meet("daemon.status", {})
+    except NoDaemon:
+        return False
+    try:
+        pid = _number_here(connection, said)
+        end = None if pid is None else ProcessEnd(pid)
+        try:
+            session.client(starting=False).call("daemon.stop", {}, changes=False)
+        except NoDaemon:  # it ended before its answer reached us
+            pass
+        if end.wait(STOP_S, session.clock) if end else _hangs_up(connection, session):
+            return True
+    finally:
+        connection.close()
+    who = "the daemon" if pid is None else f"the daemon (process {pid})"
+    raise MbxError(
+        "daemon-unreachable",
+        f"{who} was told to stop and still runs",
+        step_for(pid, "?" if pid is None else state_of(pid)),
+    )
+
+
+def _hangs_up(connection: Connection, session: Session) -> bool:
+    """Wait for the end of a daemon that has no number here; False when it goes on."""
+    try:
+        connection.receive(session.clock.monotonic() + STOP_S)
+    except ConnectionLost:
+        return True
+    except NoAnswer:
         pass
-    if not end.wait(STOP_S, session.clock):
-        raise MbxError(
-            "daemon-unreachable",
-            f"the daemon (process {pid}) was told to stop and still runs",
-            step_for(pid, state_of(pid)),
-        )
-    return True
+    return False
 
 
 def _service(session: Session) -> str | None:

@@ -14,7 +14,7 @@ from mbx.core.limits import EXPOSURE_MS, TICKET_TTL_MS
 from mbx.daemon import chainlist, kinship
 from mbx.daemon.context import Answer, Context, Result
 from mbx.daemon.effects import Ticketed
-from mbx.daemon.gate import Access, Open, Session
+from mbx.daemon.gate import Access, Open, Session, next_without_session
 from mbx.daemon.methods.table import Method, open_method
 from mbx.daemon.params import Params
 from mbx.daemon.tickets import digest_of
@@ -24,7 +24,6 @@ from mbx.store.bindings import Binding
 from mbx.store.database import Tx
 
 _CLAIM: Final = "mbx identity claim NAME, or mbx identity register NAME --role ROLE"
-_RUN: Final = "mbx run --as NAME -- COMMAND"
 
 
 def _read_bind(params: Params) -> str | None:
@@ -35,7 +34,7 @@ def _whoami(context: Context, tx: Tx, caller: Open, bind: str | None) -> Answer:
     lineage = caller.caller.lineage
     session = {"cli": lineage.cli, "id": _label(tx, caller)} if lineage.process else None
     binding = caller.binding
-    held = _held(context, tx, binding) if binding else _nothing(session is not None)
+    held = _held(context, tx, binding) if binding else _nothing(lineage, session is not None)
     result: Result = {
         **held,
         "session": session,
@@ -152,9 +151,12 @@ def pending_name(tx: Tx, lineage: Lineage) -> str | None:
     return identities.by_no(tx, pending.identity_no).name if pending else None
 
 
-def _nothing(has_session: bool) -> Result:
+def _nothing(lineage: Lineage, has_session: bool) -> Result:
     fields = ("agent", "address", "identity", "role", "description", "project", "lease", "unread")
-    return {**dict.fromkeys(fields), "next": _CLAIM if has_session else _RUN}
+    return {
+        **dict.fromkeys(fields),
+        "next": _CLAIM if has_session else next_without_session(lineage),
+    }
 
 
 METHODS: Final = (
