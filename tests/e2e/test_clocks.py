@@ -18,6 +18,8 @@ from tests.support.patience import looks
 from tests.support.shells import Shell, look_alike
 from tests.support.worlds import DAY_S, WallClock, can_unshare, unshared, with_boot_id
 
+pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+
 TIMEOUT_S = 1_800
 """What a lease lasts at most (DESIGN 4.2)."""
 MONTH_S = 30 * DAY_S
@@ -113,7 +115,6 @@ class Onlooker:
             self.looks += 1
 
 
-@pytest.mark.long
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(not WallClock.is_available(), reason="faketime is not installed")
 def test_a_wall_clock_set_back_and_forth_under_load_costs_nobody_a_lease_or_a_message(

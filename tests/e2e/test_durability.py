@@ -15,6 +15,8 @@ import pytest
 from tests.support.daemon import Daemon, Line, RefusedError, fresh_home, fresh_name, request
 from tests.support.load import Load
 
+pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+
 KILLS = 30
 SEED = 4_711
 BODY = "x" * 100_000
@@ -29,8 +31,7 @@ def home() -> Iterator[Path]:
 # -- kills and stops under load -------------------------------------------------------------------
 
 
-@pytest.mark.long
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_thirty_kills_under_eight_clients_lose_nothing_and_double_nothing(
     home: Path,
 ) -> None:
@@ -52,8 +53,6 @@ def test_thirty_kills_under_eight_clients_lose_nothing_and_double_nothing(
     assert load.duplicates > 0, "no kill fell between commit and answer"
 
 
-@pytest.mark.long
-@pytest.mark.timeout(60)
 def test_stops_under_eight_clients_end_well_and_lose_nothing(home: Path) -> None:
     chance = random.Random(SEED)
     with Daemon(home) as daemon, Load(daemon) as load:
