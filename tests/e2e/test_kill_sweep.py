@@ -153,14 +153,16 @@ SWEEPS_MAX: Final = 3
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_planted_defect_is_found_within_the_points_of_ci(name: str) -> None:
     defect, scene, invariant = DEFECTS[name]
+    found: list[str] = []
     for _ in range(SWEEPS_MAX):
         with fresh_home() as home, World(home, defect) as world:
             report = sweep(BY_NAME[scene], world)
         sys.stdout.write(f"{name}: found after {report.hit.total()} deaths: {report.found[:1]}\n")
-        if report.found:
+        found = report.found
+        if found:
             break
-    assert report.found != []
-    assert all(f": {invariant}: " in text for text in report.found), report.found
+    assert found != []
+    assert all(f": {invariant}: " in text for text in found), found
 
 
 # -- points ---------------------------------------------------------------------------------------
