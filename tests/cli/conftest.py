@@ -16,10 +16,6 @@ from tests.support.shells import Finished, Shell, bare_environment
 
 MBX = Path(sys.executable).parent / "mbx"
 
-MANY_COMMANDS_S = 60
-"""The limit of a test that runs commands one after another: a dozen take 5 s, and 16 s where eight
-processes want each processor."""
-
 
 class Desk:
     """One installation: a home, and shells in which commands run as people and agents run them."""

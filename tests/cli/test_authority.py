@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import MANY_COMMANDS_S, Desk, document
+from tests.cli.conftest import Desk, document
 from tests.cli.owners import PASSPHRASE, Human
 from tests.support.shells import Shell, look_alike
-
-pytestmark = pytest.mark.timeout(MANY_COMMANDS_S)
 
 
 @pytest.fixture(scope="module")

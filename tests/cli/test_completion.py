@@ -24,12 +24,10 @@ from mbx.cli.completion.candidates import ANSWER_S, SOURCES
 from mbx.cli.completion.scripts import SCRIPTS
 from mbx.cli.main import COMPLETE_VARIABLE
 from mbx.paths import quoted
-from tests.cli.conftest import MANY_COMMANDS_S, MBX, Desk, document
+from tests.cli.conftest import MBX, Desk, document
 from tests.support.commandline import all_commands
 from tests.support.patience import LOOKS_S
 from tests.support.shells import BASH, Shell
-
-pytestmark = pytest.mark.timeout(MANY_COMMANDS_S)
 
 HUNG_S = 3.0
 """A tab key is answered within half a second, other commands wait 4.5 s for a hung daemon; the
@@ -194,7 +192,7 @@ def test_no_home_and_a_closed_reader_are_no_trouble(own_desk: Desk) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_a_hung_daemon_delays_the_line_only_for_a_moment(own_desk: Desk) -> None:
     own_desk.run("daemon", "start")
     pid = own_desk.status()["pid"]

@@ -14,10 +14,8 @@ from mbx.cli.output import Output
 from mbx.core.limits import LIST_MAX_ROWS
 from mbx.core.text import width
 from mbx.paths import quoted
-from tests.cli.conftest import MANY_COMMANDS_S, Desk, document
+from tests.cli.conftest import Desk, document
 from tests.support.shells import Shell
-
-pytestmark = pytest.mark.timeout(MANY_COMMANDS_S)
 
 HOSTILE = "$'\\e[31mred\\u202e\\x07'"
 

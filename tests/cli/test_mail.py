@@ -9,11 +9,9 @@ import pytest
 
 from mbx.core.limits import BODY_MAX_BYTES
 from mbx.paths import quoted
-from tests.cli.conftest import MANY_COMMANDS_S, Desk, document
+from tests.cli.conftest import Desk, document
 from tests.support.daemon import Daemon
 from tests.support.shells import Shell
-
-pytestmark = pytest.mark.timeout(MANY_COMMANDS_S)
 
 NO_LEASE = 5
 

@@ -17,13 +17,11 @@ from mbx.core.errors import EXIT_STATUS
 from mbx.core.keys import SigningKey, key_id
 from mbx.owner import keyfile, requests
 from mbx.owner.draft import Draft
-from tests.cli.conftest import MANY_COMMANDS_S, MBX, Desk, contents, document
+from tests.cli.conftest import MBX, Desk, contents, document
 from tests.cli.owners import PASSPHRASE, SEALED, SEED, Human, refused
 from tests.owner.test_draft import OWNER, content, draft
 from tests.support.seat import LoneSeat
 from tests.support.shells import look_alike
-
-pytestmark = pytest.mark.timeout(MANY_COMMANDS_S)
 
 # Asks the daemon for a draft as commands do, and has it signed and applied, or written to a file.
 _ACT = """
@@ -86,7 +84,7 @@ def away(home: Path, *arguments: str, stdin: bytes | None = None, **env: str) ->
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)  # keys at the usual cost, of time and memory
+@pytest.mark.timeout(120)  # keys at the usual cost, of time and memory
 def test_init_makes_one_key_that_the_daemon_knows_and_tells_nobody_the_secret(
     newcomer: Human,
 ) -> None:
@@ -133,7 +131,7 @@ def _files(folder: Path) -> list[str]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)  # keys at the usual cost, of time and memory
+@pytest.mark.timeout(120)  # keys at the usual cost, of time and memory
 def test_of_two_inits_at_once_one_makes_the_key(newcomer: Human) -> None:
     other = Human(newcomer.desk)
     try:
@@ -402,7 +400,7 @@ def test_a_damaged_key_file_is_named_and_left_as_it_is(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)  # keys at the usual cost, of time and memory
+@pytest.mark.timeout(120)  # keys at the usual cost, of time and memory
 def test_a_new_key_follows_the_old_one_and_an_interrupted_change_is_finished(
     newcomer: Human,
 ) -> None:
@@ -429,7 +427,7 @@ def test_a_new_key_follows_the_old_one_and_an_interrupted_change_is_finished(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)  # keys at the usual cost, of time and memory
+@pytest.mark.timeout(120)  # keys at the usual cost, of time and memory
 def test_a_change_that_was_left_keeps_the_old_key(newcomer: Human) -> None:
     newcomer.enroll()
     before = newcomer.shows()

@@ -15,13 +15,11 @@ from mbx.core.record import Sealed
 from mbx.store import hosts, outbox, owners, peers
 from mbx.store.database import Tx
 from mbx.store.peers import NewPeer
-from tests.cli.conftest import MANY_COMMANDS_S, Desk, document
+from tests.cli.conftest import Desk, document
 from tests.cli.owners import PASSPHRASE, SEED, Human, refused
 from tests.cli.test_completion import offered
 from tests.support.hosts import do, until
 from tests.support.paired import peer_record
-
-pytestmark = pytest.mark.timeout(MANY_COMMANDS_S)
 
 LAP = SigningKey.from_seed(b"lap".ljust(32, b"!"))
 PI = SigningKey.from_seed(b"pi".ljust(32, b"!"))

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from mbx.core.errors import EXIT_STATUS
-from tests.cli.conftest import MANY_COMMANDS_S, Desk, document
+from tests.cli.conftest import Desk, document
 from tests.cli.owners import PASSPHRASE, Human, refused
 from tests.support.shells import Finished
-
-pytestmark = pytest.mark.timeout(MANY_COMMANDS_S)
 
 LONG_AGO_MS = 40 * 86_400_000
 

@@ -234,7 +234,7 @@ sys.exit(run(sys.argv[1:]))
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_on_macos_launchd_is_asked_in_its_own_words(own_desk: Desk) -> None:
     folder = own_desk.home.parent / "programs"
     folder.mkdir(parents=True)

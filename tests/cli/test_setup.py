@@ -10,9 +10,7 @@ import pexpect
 import pytest
 
 from mbx.core.clients import HOOK_SCRIPT, command_line
-from tests.cli.conftest import MANY_COMMANDS_S, MBX, Desk
-
-pytestmark = pytest.mark.timeout(MANY_COMMANDS_S)
+from tests.cli.conftest import MBX, Desk
 
 
 @pytest.fixture

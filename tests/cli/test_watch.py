@@ -1,10 +1,6 @@
 """mbx watch, as an agent would use it."""
 
-import pytest
-
-from tests.cli.conftest import MANY_COMMANDS_S, Desk, document
-
-pytestmark = pytest.mark.timeout(MANY_COMMANDS_S)
+from tests.cli.conftest import Desk, document
 
 
 def test_a_watch_ends_with_a_hint_when_mail_that_wakes_arrives(own_desk: Desk) -> None:

@@ -31,7 +31,7 @@ from tests.support.seat import Seat
 from tests.support.shells import Finished, Shell
 from tests.support.worlds import with_limits
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 CANARY: Final = "canary-1f9b"
 KEY: Final = SigningKey.from_seed(bytes([3]) * 32)

@@ -18,7 +18,7 @@ from tests.support.patience import looks
 from tests.support.shells import Shell, look_alike
 from tests.support.worlds import DAY_S, WallClock, can_unshare, unshared, with_boot_id
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 TIMEOUT_S = 1_800
 """What a lease lasts at most (DESIGN 4.2)."""

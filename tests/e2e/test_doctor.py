@@ -24,7 +24,7 @@ from tests.support.patience import looks
 from tests.support.rules import ROOT
 from tests.support.shells import TIMEOUT_S, Shell, bare_environment, look_alike
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 CANARY: Final = "canary-8d1e77"
 LATE: Final = re.compile(

@@ -15,7 +15,7 @@ import pytest
 from tests.support.daemon import Daemon, Line, RefusedError, fresh_home, fresh_name, request
 from tests.support.load import Load
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 KILLS = 30
 SEED = 4_711

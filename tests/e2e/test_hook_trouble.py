@@ -18,7 +18,7 @@ from tests.support.hooks import Client, context_of, put_scripts
 from tests.support.patience import looks
 from tests.support.shells import BASH, Finished, Shell, bare_environment, look_alike
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 TRIES = 8
 """Of what has to be done within a time, on a machine that may be busy."""

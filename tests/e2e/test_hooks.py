@@ -18,7 +18,7 @@ from tests.support.patience import looks
 from tests.support.shells import look_alike
 from tests.support.waking import stage_of as stage
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 Start = Callable[..., Client]
 

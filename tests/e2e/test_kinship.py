@@ -18,7 +18,7 @@ from mbx.kernel.ancestry import ANCESTORS_MAX
 from tests.support.daemon import MBX, Daemon, Line, fresh_home, fresh_name
 from tests.support.shells import Console, Finished, Shell, look_alike
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 PLAIN = ("--norc", "--noprofile")
 

@@ -23,7 +23,7 @@ from tests.support.shells import look_alike
 
 ERAS = ["2025-06-18", HANDSHAKE, MODERN]
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 Start = Callable[..., Harness]
 

@@ -91,7 +91,7 @@ def pass_s(line: Line, seconds: int) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_hours_in_which_the_daemon_stood_still_are_nobodys_silence(
     home: Path, tmp_path: Path
 ) -> None:
@@ -154,7 +154,7 @@ def test_a_daemon_that_was_stopped_for_a_moment_answers_all_who_waited(home: Pat
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_a_holder_that_is_stopped_or_idle_beyond_every_time_out_keeps_its_name(
     home: Path, tmp_path: Path
 ) -> None:

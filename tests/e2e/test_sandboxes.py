@@ -81,7 +81,7 @@ def registered(shell: Shell, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.root
 @needs_bwrap
 @needs_pid_namespaces
@@ -111,7 +111,7 @@ _ORPHANED = 'while [ $PPID != 1 ] && kill -0 $PPID; do :; done; exec "$@"'
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.root
 @needs_bwrap
 def test_an_agent_cli_in_a_sandbox_is_a_session_that_is_seen_to_live_and_to_die(
@@ -158,7 +158,7 @@ def stop(daemon: Daemon) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.root
 @needs_pid_namespaces
 @pytest.mark.parametrize("mount_proc", [True, False], ids=["own proc", "foreign proc"])
@@ -303,7 +303,7 @@ def _until_claimed(shell: Shell, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.root
 @pytest.mark.parametrize("seen_by", ["running", "next"])
 def test_whoever_has_the_number_of_a_dead_holder_is_nobody(home: Path, seen_by: str) -> None:
@@ -375,7 +375,7 @@ def test_behind_a_sandbox_the_command_says_so_and_starts_nothing(how: str, tmp_p
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.root
 @needs_bwrap
 def test_a_running_daemon_whose_folder_a_sandbox_hides_is_not_doubled(home: Path) -> None:

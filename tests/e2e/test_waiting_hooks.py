@@ -20,7 +20,7 @@ from tests.support.patience import looks
 from tests.support.shells import Finished, look_alike
 from tests.support.waking import reach, send, stage_of, wakes
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 BYPASS = "bypassPermissions"
 VERSION = "2.1.332"

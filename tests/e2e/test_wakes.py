@@ -239,7 +239,7 @@ def test_another_process_that_listens_in_its_place_is_told_nothing(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_a_wake_after_which_no_turn_begins_is_unknown_held_and_told(
     daemon: Daemon, sender: Line
 ) -> None:
@@ -375,7 +375,7 @@ def test_a_codex_that_refuses_has_not_got_it(daemon: Daemon, sender: Line) -> No
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_a_codex_whose_command_does_not_end_is_unknown(daemon: Daemon, sender: Line) -> None:
     name, hangs = fresh_name(), 'read -r word <"{folder}/hang"'
     with (

@@ -84,7 +84,7 @@ def test_a_prompt_that_is_not_taken_is_told_as_what_it_is(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_a_prompt_that_nobody_sees_taken_is_unknown(plugin: Plugin, sender: Line) -> None:
     name = seated(plugin, sender)
     plugin.does(manner="loses")

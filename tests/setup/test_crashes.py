@@ -46,7 +46,7 @@ def fresh(folder: Path) -> Place:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("installing", [True, False], ids=["setup", "uninstall"])
 def test_a_kill_at_any_step_leaves_old_or_new_files_and_a_rerun_ends_well(
     tmp_path: Path, installing: bool

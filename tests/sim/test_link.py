@@ -78,7 +78,7 @@ def test_no_seed_breaks_an_invariant_of_the_link_and_together_they_meet_enough(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("defect", LINK_DEFECTS, ids=lambda one: f"{one.found_by} {one.name}")
 def test_the_planted_defect_of_the_link_is_found(
     defect: Defect, monkeypatch: pytest.MonkeyPatch, publish_defect: Callable[[str, int], None]
