@@ -218,8 +218,8 @@ class Links:
             peer = self._peers.get(no)
             if peer is not None and peer.connection is not None:
                 self._look(peer)
-            elif peer is not None:
-                self.wake(no)
+            if peer is not None and peer.dialling.stood_ms is None:
+                self.wake(no)  # also while a connection begins, which may come to nothing
 
     # -- connections -----------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from tests.support.daemon import KILLED_AT_FLOOR, Agent, Daemon, Line, fresh_hom
 from tests.support.hosts import PairedHost, addresses, linked, plant_pairing, until
 from tests.support.owner import content, wire
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
 OWNER = key_id("owner", human.KEY.public)
 HEIR = SigningKey.from_seed(bytes([9]) * 32)

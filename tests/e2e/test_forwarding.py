@@ -7,7 +7,7 @@ from tests.support.daemon import Agent, Daemon, fresh_home, request
 from tests.support.human import Human, do
 from tests.support.patience import looks
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
 LETTERS = 3 * FORWARD_PIECE_ROWS + 1
 

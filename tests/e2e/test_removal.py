@@ -91,7 +91,7 @@ def test_a_removal_ends_the_link_at_once_and_the_other_host_learns_of_it(two: Tw
 
 
 @pytest.mark.long
-@pytest.mark.timeout(120)  # who stands by leaves the other five seconds to dial
+@pytest.mark.timeout(240)  # who stands by leaves the other five seconds to dial
 def test_a_host_that_was_away_is_turned_away_when_it_comes_back(two: Two) -> None:
     message = two.ben.call("mail.send", to=["ana"], subject="s", body="b")["id"]
     until(lambda: inbox(two.ana), "the first mail arrives")
@@ -109,7 +109,7 @@ def test_a_host_that_was_away_is_turned_away_when_it_comes_back(two: Two) -> Non
 
 
 @pytest.mark.long
-@pytest.mark.timeout(90)  # it is dialled after five seconds, and again with pauses
+@pytest.mark.timeout(240)  # it is dialled after five seconds, and again with pauses
 def test_a_host_that_was_away_and_cannot_dial_is_told_when_it_comes_back(two: Two) -> None:
     two.stop_there()
     until(lambda: peer(two.ana, "lap")["state"] == "down", "the link is gone")
