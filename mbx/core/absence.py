@@ -20,11 +20,6 @@ class Presence:
     seen_ms: int
     since_ms: int
 
-    @classmethod
-    def begin(cls, now_ms: int, steady_ms: int) -> "Presence":
-        """At the start of the daemon."""
-        return cls(now_ms, steady_ms)
-
     def look(self, now_ms: int, steady_ms: int) -> "Presence":
         """The clocks some moments later."""
         was_away = now_ms - self.seen_ms >= ABSENCE_MIN_MS

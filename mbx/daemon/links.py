@@ -216,9 +216,11 @@ class Links:
         """Something was given a place in the streams to these peers."""
         for no in peer_nos:
             peer = self._peers.get(no)
-            if peer is not None and peer.connection is not None:
+            if peer is None:
+                continue
+            if peer.connection is not None:
                 self._look(peer)
-            if peer is not None and peer.dialling.stood_ms is None:
+            if peer.dialling.stood_ms is None:
                 self.wake(no)  # also while a connection begins, which may come to nothing
 
     # -- connections -----------------------------------------------------------------------------

@@ -87,7 +87,7 @@ class Relay:
         self.links = Links(dispatcher, submit, self._dial, journal.write)
         self._farewells = Farewells(dispatcher.world, self._part, by_the_loop)
         world = dispatcher.world
-        self._presence = Presence.begin(world.now_ms(), world.monotonic_ms())
+        self._presence = Presence(world.now_ms(), world.monotonic_ms())
 
     # -- what the daemon asks ----------------------------------------------------------------------
 

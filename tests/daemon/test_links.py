@@ -547,41 +547,42 @@ def test_a_try_is_due_at_once_and_after_a_failure_later(two: Pair) -> None:
     assert state.due_ms is not None
 
 
-def test_what_is_sent_while_a_connection_begins_that_comes_to_nothing_wakes_the_next_try(
-    two: Pair,
-) -> None:
+def long_absent(two: Pair) -> int:
+    """`lap` was tried in vain until the pauses are long; its number here."""
     no = two.here.desk.peer_nos["lap"]
     two.cut()
     for _ in range(8):
         two.here.desk.world.pass_ms(70_000)
         two.here.links._ring(two.here.links._peers[no])
         two.here.links.unreachable(no, "unreachable")
+    return no
+
+
+def is_due_soon(two: Pair, tried_ms: int) -> bool:
+    due_ms = two.here.state("lap").due_ms
+    return due_ms is not None and due_ms <= tried_ms + REDIAL_WOKEN_MS
+
+
+def test_what_is_sent_while_a_connection_begins_that_comes_to_nothing_wakes_the_next_try(
+    two: Pair,
+) -> None:
+    no = long_absent(two)
     two.here.desk.world.pass_ms(70_000)
     two.here.links._ring(two.here.links._peers[no])
     tried_ms = two.here.desk.world.monotonic_ms()
-    wire = ListWire()
-    begun = two.here.links.connected(two.there.desk.host.key_id, wire, is_ours=True)
+    begun = two.here.links.connected(two.there.desk.host.key_id, ListWire(), is_ours=True)
     two.here.links.queued([no])
     two.here.links.gone(begun)
-    due_ms = two.here.state("lap").due_ms
-    assert due_ms is not None
-    assert due_ms <= tried_ms + REDIAL_WOKEN_MS
+    assert is_due_soon(two, tried_ms)
 
 
 def test_who_asks_a_host_without_a_link_for_a_sign_of_life_has_it_tried_for_at_once(
     two: Pair,
 ) -> None:
-    no = two.here.desk.peer_nos["lap"]
-    two.cut()
-    for _ in range(8):
-        two.here.desk.world.pass_ms(70_000)
-        two.here.links._ring(two.here.links._peers[no])
-        two.here.links.unreachable(no, "unreachable")
+    no = long_absent(two)
     tried_ms = two.here.desk.world.monotonic_ms()
     two.here.links.measure(no)
-    due_ms = two.here.state("lap").due_ms
-    assert due_ms is not None
-    assert due_ms <= tried_ms + REDIAL_WOKEN_MS
+    assert is_due_soon(two, tried_ms)
     two.here.desk.world.pass_ms(REDIAL_WOKEN_MS)
     two.here.links._ring(two.here.links._peers[no])
     assert (two.here.state("lap").is_trying, two.here.state("lap").due_ms) == (True, None)

@@ -154,6 +154,8 @@ def test_what_is_sent_while_the_other_host_is_off_arrives_when_it_is_back(two: T
         assert (done.returncode, "no link to lap" in done.stdout) == (1, True)
     two.there.daemon.start()
     two.ben = two.again(two.there, "ben")
+    done = two.here.daemon.mbx("peers", "ping", "lap")
+    assert (done.returncode, "lap answers after" in done.stdout) == (0, True)
     until(lambda: two.stage(sent[-1]) == "delivered", "the last one arrives")
     assert two.all_of_ben() == sent
 
